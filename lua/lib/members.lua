@@ -1,0 +1,29 @@
+-- Changes of membership. Needs standing.lua and locals CLOCKS, IDS, LEASES, GRACED.
+local function change_membership()
+  membership = string.format('%.0f', tonumber(membership) + 1)
+  redis.call('HSET', CONFIG, 'membership', membership)
+end
+
+-- Takes a member out: its clock and its committed deltas stay.
+local function depart(worker, why)
+  local incarnation, nonce, host, pid = string.match(redis.call('HGET', IDS, worker) or '', '^(%S+) (%S+) (%S+) (%S+)')
+  redis.call('ZREM', ORDER, worker)
+  redis.call('ZREM', LEASES, worker)
+  redis.call('SREM', GRACED, worker)
+  redis.call('HSET', IDS, worker, table.concat({incarnation or '0', nonce or '-', host or '?', pid or '0', why}, ' '))
+  append(worker, table.concat({'l', worker, incarnation or '0', redis.call('HGET', CLOCKS, worker) or '0', '-', why}, ':'))
+  raise_floor()
+  change_membership()
+  if redis.call('ZCARD', ORDER) == 0 then
+    -- nobody is left: the job stays readable for `retain`, then goes; a join takes the expiry off again
+    local retain = redis.call('HGET', CONFIG, 'retain')
+    for i = 1, #KEYS - 1 do
+      redis.call('PEXPIRE', KEYS[i], retain)
+    end
+  end
+end
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000), tonumber(time[1]) * 1000000 + tonumber(time[2])
+end

@@ -1,0 +1,108 @@
+-- sync: heartbeat, re-check, reaper and reconnection in one. First on every new connection, before any write.
+-- Renews the caller's lease, then removes members whose lease ran out, and tells the caller where it stands. Where the
+-- store turns out to be behind the caller (failover, lost tail of the AOF) it begins a new epoch and restores the
+-- caller's clock, logging what was lost.
+--
+-- Input
+--   KEYS[1] config  KEYS[2] clocks  KEYS[3] order  KEYS[4] ids  KEYS[5] leases  KEYS[6] log  KEYS[7] tags
+--   KEYS[8] graced  KEYS[9] runs  KEYS[10] min (channel)
+--   ARGV[1] run  ARGV[2] epoch  ARGV[3] worker ("" for an observer, who only reaps)  ARGV[4] incarnation
+--   ARGV[5] clock the caller knows  ARGV[6] log position it knows (-1: none)  ARGV[7] the tag at that position
+--   ARGV[8] nonce  ARGV[9] host  ARGV[10] pid   (as joined, to restore a record that was rolled back)
+-- Output: one line
+--   0 epoch min staleness membership stop started clock end members next position tag
+--     `next`: ms until the earliest lease of another member runs out (-1: none); `position tag`: the caller's last tag
+--     in the log ("-1 -" for an observer). A last tag of kind "r" says that the store was rolled back and that the
+--     deltas from its last field up to its clock are not in it.
+--   -1 | -2 host pid | -3 why   refused (lua/README.md, codes)
+-- Event: min, when a member was removed or an epoch began.
+
+--@include job
+local CLOCKS, ORDER, IDS, LEASES, LOG, TAGS, GRACED, MIN =
+  KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[10]
+--@include fence
+--@include standing
+--@include members
+local now, us = now_ms()
+local extra = redis.call('HMGET', CONFIG, 'lease', 'time', 'last')
+local lease, before, last = tonumber(extra[1]), tonumber(extra[2]), tonumber(extra[3] or 0)
+local caller = worker ~= ''
+local changed = false
+
+if caller then
+  local refused = refusal()
+  if refused and refused ~= '-4' then
+    return refused
+  end
+  local ahead = tonumber(ARGV[2]) > tonumber(epoch)
+  local behind = tonumber(ARGV[2]) < tonumber(epoch)
+  -- Is the store older than the caller? Its clock, its incarnation, or a tag it has seen tells.
+  local kind, holder, from = 'x', 0, nil
+  if tag then
+    kind, holder, from = string.match(tag, '^%d+ (%a):[^:]*:(%d+):%d+:[^:]*:(.*)$')
+  end
+  local rolled = stored < clock or tonumber(holder) < incarnation
+  local position = tonumber(ARGV[6])
+  if not rolled and not behind and position >= off then
+    local length = off + redis.call('LLEN', LOG)
+    rolled = position >= length or redis.call('LINDEX', LOG, position - length) ~= ARGV[7]
+  end
+  if rolled or ahead then
+    if not behind then
+      -- another caller that was behind too reconciles with this epoch and begins no other
+      epoch = string.format('%.0f', math.max(tonumber(epoch), tonumber(ARGV[2])) + 1)
+      redis.call('HSET', CONFIG, 'epoch', epoch)
+    end
+    local lost = math.max(stored, 0)
+    if tonumber(holder) == incarnation and kind == 'r' then
+      -- rolled back twice before the caller looked: the loss begins where the first one did
+      lost = math.min(lost, tonumber(from))
+    end
+    stored = math.max(stored, clock)
+    local text = string.format('%.0f', stored)
+    redis.call('HSET', CLOCKS, worker, text)
+    redis.call('ZADD', ORDER, text, worker)
+    redis.call('HSET', IDS, worker, table.concat({ARGV[4], ARGV[8], ARGV[9], ARGV[10], '-'}, ' '))
+    if last < incarnation then
+      redis.call('HSET', CONFIG, 'last', ARGV[4])
+    end
+    append(worker, table.concat({'r', worker, ARGV[4], text, '-', string.format('%.0f', lost)}, ':'))
+    raise_floor()
+    change_membership()
+    changed = true
+  end
+end
+
+-- A long silence of everybody, or a clock that ran backwards, is the server's fault (frozen, failed over) and not the
+-- members': they get a new lease, each once until it speaks again, else a slow caller would keep the dead alive.
+local gap = now - before
+if gap > lease / 2 or gap < 0 then
+  local leases = redis.call('ZRANGE', LEASES, 0, -1, 'WITHSCORES')
+  for i = 1, #leases, 2 do
+    if redis.call('SADD', GRACED, leases[i]) == 1 or tonumber(leases[i + 1]) > now + lease then
+      redis.call('ZADD', LEASES, string.format('%.0f', now + lease), leases[i])
+    end
+  end
+end
+redis.call('HSET', CONFIG, 'time', string.format('%.0f', now))
+-- the caller's lease before anybody's is judged: it speaks, so it lives
+if caller then
+  redis.call('ZADD', LEASES, string.format('%.0f', now + lease), worker)
+  redis.call('SREM', GRACED, worker)
+end
+for _, dead in ipairs(redis.call('ZRANGEBYSCORE', LEASES, '-inf', string.format('%.0f', now))) do
+  depart(dead, 'lost')
+  changed = true
+end
+if changed then
+  announce()
+end
+
+local next_expiry = -1
+local low = redis.call('ZRANGE', LEASES, 0, 1, 'WITHSCORES')
+local score = low[1] ~= worker and low[2] or low[4]
+if score then
+  next_expiry = tonumber(score) - now
+end
+return string.format('%s %.0f %.0f %s', standing(math.max(stored, 0)), redis.call('ZCARD', ORDER), next_expiry,
+  caller and redis.call('HGET', TAGS, worker) or '-1 -')

@@ -1,0 +1,62 @@
+-- tick: "worker w, incarnation i, at clock c, has completed clock c' > c". The hot path: touches neither TIME nor leases.
+--
+-- Input
+--   KEYS[1] config  KEYS[2] clocks  KEYS[3] order  KEYS[4] ids  KEYS[5] log  KEYS[6] tags  KEYS[7] min (channel)
+--   ARGV[1] run  ARGV[2] epoch  ARGV[3] worker  ARGV[4] incarnation  ARGV[5] clock the caller knows
+--   ARGV[6] clock wanted  ARGV[7] note for the tag: "ring:tables" ("-:" when nothing was pushed)
+--   ARGV[8] log position up to which the caller knows the tags, or -1 when it does not ask for them
+-- Output: one line
+--   0 epoch min staleness membership stop started clock end [others tags…]
+--     the clock is there, now or already before (a replay answers the same). With ARGV[8] ≥ 0: `others` is the min of
+--     the other members ("-" when there is none), then the tags since that position, or "!" when they are trimmed
+--     or too many: start from the base.
+--   -1 | -2 host pid | -3 why | -4   refused before any write (lua/README.md, codes)
+-- Event: min, only when the min moved.
+
+--@include job
+local CLOCKS, ORDER, IDS, LOG, TAGS, MIN = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+--@include fence
+--@include standing
+
+local refused = refusal()
+if refused then
+  return refused
+end
+local wanted, known = tonumber(ARGV[6]), tonumber(ARGV[8])
+if stored < wanted then
+  if stored ~= clock then
+    return '-4'
+  end
+  redis.call('HSET', CLOCKS, worker, ARGV[6])
+  redis.call('ZADD', ORDER, ARGV[6], worker)
+  append(worker, table.concat({'t', worker, ARGV[4], ARGV[6], ARGV[7]}, ':'))
+  -- The min moved exactly if it is now above the clock this worker had: only the lowest can hold the min down.
+  if lowest() > stored then
+    raise_floor()
+    announce()
+  end
+  stored = wanted
+  if tables == 0 then
+    -- without tables nobody needs old tags
+    local length = redis.call('LLEN', LOG)
+    if length >= 2048 then
+      redis.call('LTRIM', LOG, -1024, -1)
+      off = off + length - 1024
+      redis.call('HSET', CONFIG, 'off', string.format('%.0f', off))
+    end
+  end
+end
+local answer = standing(stored)
+if known >= 0 then
+  local low = redis.call('ZRANGE', ORDER, 0, 1, 'WITHSCORES')
+  local others = low[1] == worker and low[4] or low[1] ~= worker and low[2] or '-'
+  local length = redis.call('LLEN', LOG)
+  answer = answer .. ' ' .. others
+  -- a negative index would count from the tail and silently return the wrong tags
+  if known < off or off + length - known > 4096 then
+    return answer .. ' !'
+  elseif known < off + length then
+    return answer .. ' ' .. table.concat(redis.call('LRANGE', LOG, known - off, -1), ' ')
+  end
+end
+return answer

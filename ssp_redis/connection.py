@@ -1,0 +1,339 @@
+"""Connections to the server: made by redis-py, spoken to directly.
+
+redis-py knows URLs, passwords, TLS and unix sockets, and makes every connection. A :class:`Wire` then speaks RESP2 on
+that connection's own socket: a tick is one small write and one small read, a block of a table goes from numpy memory to
+the socket and back without a copy in between. The call path of redis-py would cost two to three times as much.
+
+A wire that fails in the middle of an exchange is closed at once, whatever failed: a reply that nobody took would answer
+the next question. What to do then (reconnect, ``sync``, say it again) is the clock's business, not the wire's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from .errors import ServerRefused, SSPError, UsageError
+
+Buffer = bytes | bytearray | memoryview
+Word = bytes | str | int
+Reply = Any
+
+#: A value at least this large is sent by itself instead of being copied into the command (bytes).
+_LARGE = 16384
+#: What one ``recv`` asks for when it does not know better (bytes).
+_CHUNK = 65536
+
+
+class ReplyError(Exception):
+    """The server answered a command with an error; ``code`` is its first word."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.code = text.split(" ", 1)[0]
+
+
+#: Errors that go away by themselves: wait and connect again.
+TRANSIENT = {"LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "UNBLOCKED", "NOREPLICAS"}
+
+#: What the server says, and what to do about it.
+_CURES = {
+    "OOM": "the server's memory is full (maxmemory): raise maxmemory, or delete what is not needed",
+    "MISCONF": "the server cannot write its snapshot to disk: free disk space, or see `save` in its configuration",
+    "READONLY": "this server is a read-only replica: give the URL of the master",
+    "NOPERM": "the user lacks a right; a user for ssp-redis needs: ~ssp:* &ssp:* +@all -@admin -@dangerous +info",
+    "NOAUTH": "the server wants a password: put it into the URL, redis://:PASSWORD@HOST:PORT",
+    "WRONGPASS": "the user name or password in the URL is wrong",
+    "LOADING": "the server is still loading its data",
+    "BUSY": "a script of somebody else is blocking the server",
+    "NOREPLICAS": "the server has too few replicas to accept writes (min-replicas-to-write)",
+    "MASTERDOWN": "the replica has lost its master",
+    "CLUSTERDOWN": "the cluster is down",
+}
+
+
+def refused(error: ReplyError, label: str) -> ServerRefused:
+    """The exception for an error the server answered: its cause and what to do, in one place."""
+    text = str(error)
+    code = "NOPERM" if "permission" in text.lower() or "can't publish" in text else error.code
+    cure = _CURES.get(code)
+    return ServerRefused(f"{label} refused: {text}" + (f" — {cure}" if cure else ""))
+
+
+def encode(words: Iterable[Word]) -> bytes:
+    """The words of a command as RESP bulk strings, without the count in front."""
+    parts: list[bytes] = []
+    for word in words:
+        data = word if isinstance(word, bytes) else str(word).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
+    return b"".join(parts)
+
+
+def command(*words: Word) -> bytes:
+    """A whole command in RESP."""
+    return b"*%d\r\n" % len(words) + encode(words)
+
+
+class Wire:
+    """One connection, in lockstep: whoever sends a command takes its reply."""
+
+    def __init__(self, connection: redis.connection.AbstractConnection, label: str) -> None:
+        self._connection = connection
+        self._socket: socket.socket = connection._sock  # type: ignore[attr-defined]
+        self._secure = hasattr(self._socket, "pending")
+        self._buffer = bytearray()
+        self._at = 0
+        self._pid = os.getpid()
+        self.label = label
+        #: Bytes written to and read from the socket so far.
+        self.bytes_out = 0
+        self.bytes_in = 0
+
+    def close(self) -> None:
+        """Drop the connection; safe to repeat, and after a fork it leaves the parent's alone."""
+        with contextlib.suppress(Exception):
+            if os.getpid() == self._pid:
+                self._connection.disconnect()
+            else:
+                self._socket.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def send(self, data: Buffer) -> None:
+        """Send the bytes of one or several commands."""
+        if os.getpid() != self._pid:
+            raise SSPError(f"a connection of process {self._pid} was used in process {os.getpid()}: join after the fork")
+        try:
+            self._socket.sendall(data)
+        except BaseException:
+            self.close()
+            raise
+        self.bytes_out += len(data)
+
+    def send_set(self, key: str, header: bytes, data: memoryview, expire_ms: int | None = None) -> None:
+        """Send ``SET key header+data``; large data goes from its memory to the socket."""
+        size = len(header) + data.nbytes
+        head = b"*3\r\n$3\r\nSET\r\n" + encode((key,)) + b"$%d\r\n" % size + header
+        if data.nbytes < _LARGE:
+            self.send(head + data.tobytes() + b"\r\n")
+            return
+        self.send(head)
+        self.send(data.cast("B"))
+        self.send(b"\r\n")
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        if self._at:
+            del self._buffer[: self._at]
+            self._at = 0
+        data = self._socket.recv(_CHUNK)
+        if not data:
+            raise ConnectionError(f"{self.label} closed the connection")
+        self._buffer += data
+        self.bytes_in += len(data)
+
+    def _line(self) -> bytes:
+        while True:
+            end = self._buffer.find(b"\r\n", self._at)
+            if end >= 0:
+                line = bytes(self._buffer[self._at : end])
+                self._at = end + 2
+                return line
+            self._fill()
+
+    def _take(self, size: int) -> bytes:
+        while len(self._buffer) - self._at < size + 2:
+            self._fill()
+        data = bytes(self._buffer[self._at : self._at + size])
+        self._at += size + 2
+        return data
+
+    def _parse(self) -> Reply:
+        line = self._line()
+        kind, rest = line[:1], line[1:]
+        if kind == b"$":
+            return None if rest == b"-1" else self._take(int(rest))
+        if kind == b"+":
+            return rest
+        if kind == b":":
+            return int(rest)
+        if kind == b"-":
+            return ReplyError(rest.decode("utf-8", "replace"))
+        if kind == b"*":
+            return None if rest == b"-1" else [self._parse() for _ in range(int(rest))]
+        raise ConnectionError(f"{self.label} sent {line[:40]!r}, which is not RESP2")
+
+    def read(self) -> Reply:
+        """The next reply: bytes, int, list or None. An error inside a list stays there; alone it is raised."""
+        try:
+            reply = self._parse()
+        except BaseException:
+            self.close()
+            raise
+        if isinstance(reply, ReplyError):
+            raise reply
+        return reply
+
+    def read_all(self, count: int) -> list[Reply]:
+        """The next ``count`` replies, all of them taken off the wire before the first error among them is raised."""
+        replies: list[Reply] = []
+        error: ReplyError | None = None
+        for _ in range(count):
+            try:
+                replies.append(self.read())
+            except ReplyError as caught:
+                error = error or caught
+        if error:
+            raise error
+        return replies
+
+    def read_into(self, header: memoryview, data: memoryview) -> bool:
+        """Read a bulk string of exactly ``header`` and ``data`` into their memory.
+
+        Returns False, with the reply taken off the wire, when it is missing or of another size.
+        """
+        try:
+            line = self._line()
+            if line[:1] == b"-":
+                raise ReplyError(line[1:].decode("utf-8", "replace"))
+            size = int(line[1:])
+            if size < 0:
+                return False
+            if size != header.nbytes + data.nbytes:
+                self._take(size)
+                return False
+            for target in (header, data):
+                self._copy_into(target)
+            while len(self._buffer) - self._at < 2:
+                self._fill()
+            self._at += 2
+        except ReplyError:
+            raise
+        except BaseException:
+            self.close()
+            raise
+        return True
+
+    def _copy_into(self, target: memoryview) -> None:
+        have = min(len(self._buffer) - self._at, target.nbytes)
+        if have:
+            target[:have] = self._buffer[self._at : self._at + have]
+            self._at += have
+        while have < target.nbytes:
+            got = self._socket.recv_into(target[have:])
+            if not got:
+                raise ConnectionError(f"{self.label} closed the connection")
+            have += got
+            self.bytes_in += got
+
+    def ready(self, timeout: float) -> bool:
+        """Is there something to read within ``timeout`` seconds?"""
+        if self._at < len(self._buffer) or (self._secure and self._socket.pending()):  # type: ignore[attr-defined]
+            return True
+        poller = select.poll()
+        poller.register(self._socket, select.POLLIN)
+        return bool(poller.poll(max(0.0, timeout) * 1000))
+
+    # -- both ------------------------------------------------------------------------------------------------------
+
+    def call(self, *words: Word) -> Reply:
+        """One command, one reply."""
+        self.send(command(*words))
+        return self.read()
+
+    def call_all(self, commands: Sequence[bytes]) -> list[Reply]:
+        """Several commands in one write; their replies in order."""
+        self.send(b"".join(commands))
+        return self.read_all(len(commands))
+
+
+class Endpoint:
+    """Where the server is and how to get there. Making one touches no network."""
+
+    def __init__(self, url: str, *, timeout: float = 5.0, name: str = "ssp-redis") -> None:
+        text = url
+        for ours, theirs in (("valkey://", "redis://"), ("valkeys://", "rediss://")):
+            if text.startswith(ours):
+                text = theirs + text[len(ours) :]
+        parts = urlsplit(text)
+        if parts.scheme not in ("redis", "rediss", "unix"):
+            raise UsageError(f"a server's URL begins with redis://, rediss:// or unix://, not with {parts.scheme!r}")
+        #: The URL without user, password and options: what may stand in messages.
+        self.label = f"{parts.scheme}://" + parts.netloc.rpartition("@")[2] + parts.path
+        self.url = url
+        try:
+            pool = redis.ConnectionPool.from_url(text)
+        except Exception as error:
+            raise UsageError(f"{self.label} is not a server's URL: {error}") from None
+        self._class = pool.connection_class
+        # after from_url: options in the URL would beat keyword arguments, and these are not the user's to change
+        self._options = pool.connection_kwargs | {
+            "retry": Retry(NoBackoff(), 0),
+            "protocol": 2,
+            "decode_responses": False,
+            "client_name": name,
+            "health_check_interval": 0,
+        }
+        self._options.setdefault("socket_timeout", timeout)
+        self._options.setdefault("socket_connect_timeout", timeout)
+        self._options.pop("retry_on_timeout", None)
+        self._options.pop("retry_on_error", None)
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.label})"
+
+    def connect(self) -> Wire:
+        """A new wire.
+
+        Raises:
+            OSError: the server cannot be reached (redis-py's connection errors included).
+            ServerRefused: it can, and will not have us (password, permission).
+        """
+        connection = self._class(**self._options)
+        try:
+            connection.connect()
+        except redis.AuthenticationError as error:
+            raise refused(ReplyError(_with_code(str(error), "WRONGPASS")), self.label) from None
+        except redis.BusyLoadingError:
+            raise ConnectionError(f"{self.label} is loading its data") from None
+        except (redis.ConnectionError, redis.TimeoutError) as error:
+            raise ConnectionError(f"{self.label} cannot be reached: {error}") from None
+        except redis.ResponseError as error:
+            raise refused(ReplyError(str(error)), self.label) from None
+        return Wire(connection, self.label)
+
+
+def _with_code(text: str, code: str) -> str:
+    return text if text.split(" ", 1)[0].isupper() else f"{code} {text}"
+
+
+class Backoff:
+    """Pauses between attempts, growing from 5 ms to ``most`` seconds, until a deadline."""
+
+    def __init__(self, limit: float, most: float = 0.5) -> None:
+        self.deadline = time.monotonic() + limit
+        self._pause = 0.005
+        self._most = most
+
+    def pause(self) -> bool:
+        """Sleep a little; False when the deadline has passed."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(self._pause, left))
+        self._pause = min(self._pause * 2, self._most)
+        return True

@@ -1,0 +1,107 @@
+"""Lua files as commands: read once, their includes resolved, packed, called, and their answer's code made an exception.
+
+The protocol is the Lua (``lua/README.md``). Every script answers one line of words, the first being the code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from enum import IntEnum
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from .connection import ReplyError, Wire, Word, command, encode
+
+#: Version of keys, scripts and blobs: clients of another version are refused at join.
+SCHEMA = 1
+
+_INCLUDE = re.compile(r"^--@include (\w+)$", re.MULTILINE)
+
+
+class Code(IntEnum):
+    """First word of an answer."""
+
+    OK = 0
+    LOST = -1
+    SUPERSEDED = -2
+    DEPARTED = -3
+    RESYNC = -4
+    MISMATCH = -5
+    HELD = -6
+    SCHEMA = -7
+    CHANGED = -8
+    CLAIMED = -9
+    TRIMMED = -10
+    SCRATCH = -11
+
+
+class Refusal(Exception):
+    """A script refused, before any write; the layer that asked knows what it means there."""
+
+    def __init__(self, code: Code, words: list[str]) -> None:
+        super().__init__(f"{code.name} {' '.join(words)}".strip())
+        self.code = code
+        self.words = words
+
+
+@cache
+def source(name: str) -> str:
+    """The text of ``lua/NAME.lua`` with its ``--@include`` lines replaced by ``lua/lib/``'s files."""
+    shipped = resources.files("ssp_redis") / "lua"
+    # an editable install and a checkout have the folder beside the package, a wheel has it inside
+    root = shipped if shipped.is_dir() else Path(__file__).resolve().parent.parent / "lua"
+    text = (root / f"{name}.lua").read_text(encoding="utf-8")
+    return _INCLUDE.sub(lambda match: (root / "lib" / f"{match[1]}.lua").read_text(encoding="utf-8"), text)
+
+
+class Script:
+    """One Lua file with its keys bound, and perhaps its first arguments: ``pack`` makes a command, ``call`` runs it."""
+
+    def __init__(self, name: str, keys: list[str]) -> None:
+        self.name = name
+        self.source = source(name)
+        self.sha = hashlib.sha1(self.source.encode()).hexdigest()
+        self._keys = encode((len(keys), *keys))
+        #: Words in ``_keys``.
+        self._count = len(keys) + 1
+
+    def bind(self, *arguments: Word) -> Script:
+        """The same script with its first arguments fixed and encoded once: what a hot path calls."""
+        bound = object.__new__(Script)
+        bound.__dict__.update(self.__dict__)
+        bound._keys += encode(arguments)
+        bound._count += len(arguments)
+        return bound
+
+    def _command(self, verb: str, text: str, arguments: tuple[Word, ...]) -> bytes:
+        head = b"*%d\r\n" % (2 + self._count + len(arguments))
+        return head + encode((verb, text)) + self._keys + encode(arguments)
+
+    def pack(self, *arguments: Word) -> bytes:
+        """The command, for a pipeline or a transaction."""
+        return self._command("EVALSHA", self.sha, arguments)
+
+    def call(self, wire: Wire, *arguments: Word) -> list[str]:
+        """Run the script; a server that does not know it (restart, SCRIPT FLUSH) is told it in the same breath.
+
+        Returns the words of the answer after the code. Raises :class:`Refusal` for every code but 0.
+        """
+        wire.send(self.pack(*arguments))
+        try:
+            reply = wire.read()
+        except ReplyError as error:
+            if error.code != "NOSCRIPT":
+                raise
+            wire.send(self._command("EVAL", self.source, arguments))
+            reply = wire.read()
+        return words(reply)
+
+
+def words(reply: bytes) -> list[str]:
+    """The words of an answer after its code; every code but 0 is raised as :class:`Refusal`."""
+    code, *rest = reply.decode().split(" ")
+    if code != "0":
+        raise Refusal(Code(int(code)), rest)
+    return rest
