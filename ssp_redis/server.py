@@ -3,8 +3,8 @@
 It listens on a unix socket in a fresh directory that only this user can enter (or, when asked, on a free port of
 127.0.0.1, never 6379), keeps nothing on disk unless told to, and is ready when the constructor returns. It ends with
 ``stop()``, with the ``with`` block, when the object is collected and when the process ends in whatever way, SIGKILL
-included: ``supervised.py`` says how. Ctrl-C in the terminal does not reach it, so that the program can still use it while
-it cleans up.
+included: ``supervised.py`` says how. Ctrl-C in the terminal does not reach it, so that the program can still use it
+while it cleans up.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class EmbeddedServer:
         """
         pause = 0.001
         while time.monotonic() < deadline and not self.wait_exit(pause):
-            pause = min(2 * pause, 0.05)
+            pause = min(2 * pause, 0.01)
             with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
                 client.settimeout(max(0.001, deadline - time.monotonic()))
                 client.connect(str(self._socket))
