@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from ssp_redis.errors import ServerUnavailable
+from .errors import ServerUnavailable
 
 #: Names the server binary to run; nothing else is tried when it is set.
 SERVER_VARIABLE = "SSP_REDIS_SERVER"

@@ -21,9 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote
 
-from ssp_redis.binary import ServerNotFound, find_binary, named_binary
-from ssp_redis.errors import ServerUnavailable, UsageError
-from ssp_redis.supervised import SupervisedProcess
+from .binary import ServerNotFound, find_binary, named_binary
+from .errors import ServerUnavailable, UsageError
+from .supervised import SupervisedProcess
 
 __all__ = ["EmbeddedServer", "ServerFailed", "ServerNotFound", "find_binary"]
 

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssp_redis import watchdog
+from . import watchdog
 
 
 class SupervisedProcess:
