@@ -115,7 +115,7 @@ class Wire:
     def send(self, data: Buffer) -> None:
         """Send the bytes of one or several commands."""
         if os.getpid() != self._pid:
-            raise SSPError(f"a connection of process {self._pid} was used in process {os.getpid()}: join after the fork")
+            raise SSPError(f"a connection of process {self._pid} was used in process {os.getpid()}: join there")
         try:
             self._socket.sendall(data)
         except BaseException:

@@ -118,4 +118,4 @@ class ServerUnavailable(SSPError, ConnectionError):
 
 
 class ServerRefused(SSPError):
-    """The server answered, but refuses the work: full memory, read-only, no permission, …; the message says what to do."""
+    """The server answered, and refuses (full memory, read-only, no permission, …); the message says what to do."""

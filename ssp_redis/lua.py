@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from .connection import ReplyError, Wire, Word, command, encode
+from .connection import ReplyError, Wire, Word, encode
 
 #: Version of keys, scripts and blobs: clients of another version are refused at join.
 SCHEMA = 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .connection import Wire
-from .keys import CONTROL, JobKeys, StoreKeys
+from .keys import JobKeys
 from .lua import Script
 
 
@@ -102,9 +102,7 @@ class ClockScripts:
         self._sync = Script("sync", control)
         self._leave = Script("leave", control)
         self._configure = Script("configure", [keys.config, keys.clocks, keys.order, keys.log, keys.min])
-        self._tick = Script(
-            "tick", [keys.config, keys.clocks, keys.order, keys.ids, keys.log, keys.tags, keys.min]
-        )
+        self._tick = Script("tick", [keys.config, keys.clocks, keys.order, keys.ids, keys.log, keys.tags, keys.min])
         self._bound: Script | None = None
         self._bound_to: Caller | None = None
 

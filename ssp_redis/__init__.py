@@ -1,0 +1,1 @@
+"""Clock coordination on Redis for stale synchronous parallel work, with a shared parameter store."""

@@ -1,0 +1,504 @@
+"""The clock of one worker: advance, then wait until admitted.
+
+A worker's clock is the number of ticks it has completed. It may run while it is at most ``staleness`` clocks ahead of
+the slowest member; the test comes *after* the increment (Ho et al., NIPS 2013, §2): before it, a lead of s + 1 would
+slip through. The clock knows nothing of tables: what a tick carries is handed to it as a :class:`Push`.
+
+Why every call states what it wants: a command whose answer is lost may have been carried out. "Worker w, at clock c,
+has completed c + 1" can be said twice, and late, and changes the clock once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+from .config import Settings
+from .connection import Endpoint, ReplyError, Wire, command
+from .errors import (
+    Blocker,
+    Evicted,
+    Fenced,
+    JobStopped,
+    Loss,
+    RolledBack,
+    ServerUnavailable,
+    SSPError,
+    StateLost,
+    Superseded,
+    WaitTimeout,
+)
+from .heartbeat import Heartbeat
+from .joining import Joiner, lost, remember
+from .keys import JobKeys
+from .link import Link, persist
+from .lua import Code, Refusal, words
+from .scripts import Caller, ClockScripts, Joined, Standing, Synced, Tags
+from .subscriber import Subscriber
+
+T = TypeVar("T")
+logger = logging.getLogger("ssp_redis")
+
+
+class Push(Protocol):
+    """What a tick makes count: the deltas of a clock, already frozen."""
+
+    #: "ring:tables", for the tag.
+    note: str
+    #: Log position after which the tick shall bring the tags, or −1.
+    known: int
+
+    def commands(self) -> list[bytes] | None:
+        """Few bytes: commands for one transaction with the tick. None: use ``send``."""
+
+    def send(self, wire: Wire) -> None:
+        """Many bytes: write them, and return when all are acknowledged."""
+
+    def renew(self) -> None:
+        """The last attempt's fate is unknown: the next one goes to a fresh ring, where no late duplicate can land."""
+
+
+@dataclass
+class _Pending:
+    """A tick that was begun and whose answer is not in yet."""
+
+    clock: int
+    wanted: int
+    push: Push | None
+    #: Notes of its attempts so far: the stored tag carries one of them once the tick has happened.
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Waits:
+    """How often and how long the clock waited (seconds)."""
+
+    ticks: int = 0
+    waits: int = 0
+    seconds: float = 0.0
+
+
+class Clock:
+    """A member's clock. Made by :meth:`join`; belongs to one thread and one process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.keys = JobKeys(settings.job)
+        self.scripts = ClockScripts(self.keys)
+        self.endpoint = Endpoint(settings.url, name=f"ssp-redis:{settings.job}")
+        self.link = Link(self.endpoint, settings.reconnect_timeout)
+        self.waits = Waits()
+        #: What the server acknowledged and forgot, as far as this worker knew of it.
+        self.losses: list[Loss] = []
+        #: Called after a new epoch with (first lost clock, clock); returns what became of the deltas.
+        self.on_rollback: Callable[[int, int], list[Loss]] = lambda first, clock: []
+        #: Called when the membership changed.
+        self.on_members: Callable[[], None] | None = None
+        self._subscriber: Subscriber | None = None
+        self._heartbeat: Heartbeat | None = None
+        self._pending: _Pending | None = None
+        self._refused: Refusal | None = None
+        self._member = False
+        self._closed = False
+        self._pid = os.getpid()
+        self._restored = ""
+
+    # -- joining and leaving -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def join(cls, settings: Settings, timeout: float | None = None) -> Clock:
+        """Become a member, and return when the quorum is there and the worker is admitted.
+
+        Raises:
+            WaitTimeout: not within ``timeout`` seconds; the id is free again.
+            JobMismatch, StateLost, ServerUnavailable, ServerRefused: see :mod:`ssp_redis.errors`.
+        """
+        clock = cls(settings)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        joiner = Joiner(settings, clock.keys, clock.scripts)
+        try:
+            # before anything is read or written: what changes after this is heard
+            with contextlib.suppress(OSError):
+                clock._subscriber = Subscriber(clock.endpoint, clock.keys.min)
+            clock._adopt(*clock.link.run(joiner))
+            clock._heartbeat = Heartbeat(
+                clock.endpoint, clock.scripts, clock.lease, clock._statement, clock._note_refusal
+            )
+            clock._heartbeat.start()
+            clock._wait(deadline, None, joining=True)
+        except BaseException:
+            clock.leave("left")
+            raise
+        return clock
+
+    def _adopt(self, caller: Caller, joined: Joined) -> None:
+        self.caller = caller
+        self.workers = joined.workers
+        self.lease = joined.lease
+        self.dropped = joined.dropped
+        self.alone = joined.members == 1
+        self.clock = joined.standing.clock
+        self.standing = joined.standing
+        self._known(joined.position, joined.tag)
+        self.link.greet = self._greet
+        self._member = True
+        remember(self.keys.job, caller.worker, True)
+
+    def leave(self, why: str = "left") -> int | None:
+        """Leave the job; idempotent, quick, and silent when the server is away (the lease ends the membership then).
+
+        Returns the number of members left, None when it could not be told.
+        """
+        if self._closed:
+            return None
+        left: int | None = None
+        if self._member and self._refused is None and os.getpid() == self._pid:
+            if self.link.busy:
+                self.link.drop()  # called in the middle of an exchange, by a signal handler
+            try:
+                left = self.run(lambda wire: self._say_leave(wire, why), limit=min(2.0, self.link.limit))
+            except (SSPError, Refusal) as error:
+                logger.warning("worker %s could not say that it leaves: %s", self.caller.worker, error)
+        self.detach()
+        return left
+
+    def _say_leave(self, wire: Wire, why: str) -> int:
+        caller = self.caller
+        return self.scripts.leave(wire, caller.run, caller.epoch, caller.worker, caller.incarnation, self.clock, why)[1]
+
+    def detach(self) -> None:
+        """Close the connections without leaving: the lease goes on, and whoever joins under the id takes over."""
+        self._closed = True
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        if self._subscriber is not None:
+            self._subscriber.close()
+            self._subscriber = None
+        self.link.drop()
+        if self._member:
+            remember(self.keys.job, self.caller.worker, False)
+
+    # -- what is known -----------------------------------------------------------------------------------------------
+
+    def _known(self, position: int, tag: str) -> None:
+        """Remember the last entry of the log that this worker has seen: its evidence against a rollback."""
+        self._evidence = (self.caller.epoch, position, tag)
+
+    def seen(self, position: int, tag: str) -> None:
+        """A reader of the log tells what it has seen."""
+        if position > self._evidence[1]:
+            self._known(position, tag)
+
+    def _statement(self) -> tuple[Caller, int, int, str]:
+        """What this worker states in a sync; evidence of one epoch says nothing about another."""
+        caller = self.caller
+        epoch, position, tag = self._evidence
+        return (caller, self.clock, position, tag) if epoch == caller.epoch else (caller, self.clock, -1, "-")
+
+    def _note_refusal(self, refusal: Refusal) -> None:
+        self._refused = refusal
+
+    def usable(self) -> None:
+        """Raise what makes this clock unusable, if anything does."""
+        if self._closed:
+            raise SSPError("this worker has left its job: join again")
+        if os.getpid() != self._pid:
+            raise SSPError(f"this worker belongs to process {self._pid}: process {os.getpid()} must join by itself")
+        if self._refused is not None:
+            raise self.failure(self._refused)
+
+    def failure(self, refusal: Refusal) -> SSPError:
+        """The exception for a refusal: the one place where codes become exceptions."""
+        worker = self.caller.worker
+        if refusal.code is Code.SUPERSEDED:
+            self._refused = refusal
+            host, pid = refusal.words[0], int(refusal.words[1])
+            return Superseded(
+                f"worker {worker} of job {self.keys.job} runs elsewhere now: pid {pid} on {host}", worker, host, pid
+            )
+        if refusal.code is Code.DEPARTED:
+            self._refused = refusal
+            why = refusal.words[0]
+            reason = f"its lease of {self.lease:g} s ran out" if why == "lost" else f"it was {why}"
+            return Evicted(
+                f"worker {worker} is no longer a member of job {self.keys.job}: {reason}; join again", worker
+            )
+        if refusal.code is Code.LOST:
+            return lost(self.keys.job)
+        return SSPError(f"job {self.keys.job} answered {refusal}, which should not happen here")
+
+    def _note(self, standing: Standing) -> None:
+        changed = standing.membership != self.standing.membership
+        self.standing = standing
+        if changed and self.on_members is not None:
+            self.on_members()
+
+    # -- sync --------------------------------------------------------------------------------------------------------
+
+    def _greet(self, wire: Wire) -> None:
+        """Sync: first on every new connection, and whenever the store and this worker disagree."""
+        try:
+            synced = self.scripts.sync(wire, *self._statement())
+        except Refusal as refusal:
+            raise self.failure(refusal) from None
+        self._reconcile(synced)
+
+    def _reconcile(self, synced: Synced) -> None:
+        kind, _, incarnation, clock, *note = synced.tag.split(":")
+        pending = self._pending
+        if pending and kind == "t" and int(clock) == pending.wanted and ":".join(note) in pending.notes:
+            # it had happened, only the answer was lost
+            self.clock = pending.wanted
+            self._pending = None
+        fresh = synced.standing.epoch != self.caller.epoch
+        if fresh:
+            self.caller = replace(self.caller, epoch=synced.standing.epoch)
+        restored = kind == "r" and synced.tag != self._restored
+        if fresh or restored:
+            self._restored = synced.tag
+            first = int(note[-1]) if restored else self.clock
+            losses = self.on_rollback(first, self.clock)
+            if first < self.clock and not losses:
+                losses = [Loss(self.caller.worker, first, self.clock - 1, False)]
+            self.losses += losses
+            for loss in losses:
+                logger.warning("job %s: the server was rolled back: %s", self.keys.job, loss)
+            self._known(synced.position, synced.tag)
+            self._note(synced.standing)
+            if losses and self.settings.strict:
+                raise RolledBack(
+                    f"job {self.keys.job}: the server forgot what it had acknowledged: " + "; ".join(map(str, losses)),
+                    losses,
+                )
+        self._note(synced.standing)
+        self.next_expiry = synced.next_expiry
+
+    def sync(self) -> None:
+        """Heartbeat and re-check over the command connection."""
+        self.link.run(self._greet)
+
+    def run(self, operation: Callable[[Wire], T], limit: float | None = None) -> T:
+        """Run a repeatable exchange on the command connection, syncing first wherever the store asks for it."""
+        self.usable()
+
+        def attempt(wire: Wire) -> T:
+            for _ in range(4):
+                try:
+                    return operation(wire)
+                except Refusal as refusal:
+                    if refusal.code is not Code.RESYNC:
+                        raise
+                    self._greet(wire)
+            raise ConnectionError("the store keeps changing")
+
+        return self.link.run(attempt, limit)
+
+    # -- ticking -----------------------------------------------------------------------------------------------------
+
+    @property
+    def admitted(self) -> bool:
+        return self.standing.admits(self.clock)
+
+    def advance(self, push: Push | None = None, timeout: float | None = None) -> Tags | None:
+        """Commit the clock: c becomes c + 1. Does not wait afterwards, but a wait that is owed is finished first.
+
+        Returns the tags that ``push.known`` asked for.
+        """
+        self.usable()
+        if self._pending is None:
+            if not self.admitted:
+                # else a second tick after a timed-out wait would take the lead to s + 2
+                self.wait(timeout)
+            if self.standing.stopped:
+                raise self._stopped()
+            self._pending = _Pending(self.clock, self.clock + 1, push)
+        try:
+            tags = self.run(self._state_tick)
+        except Refusal as refusal:
+            raise self.failure(refusal) from None
+        self.waits.ticks += 1
+        return tags
+
+    @property
+    def interrupted(self) -> bool:
+        """A tick was begun and its end is not known yet; the next :meth:`advance` finishes it."""
+        return self._pending is not None
+
+    def _state_tick(self, wire: Wire) -> Tags | None:
+        pending = self._pending
+        if pending is None:  # the greeting found that it had happened
+            return None
+        push = pending.push
+        if pending.notes and push is not None:
+            push.renew()
+        note = push.note if push is not None else "-:"
+        known = push.known if push is not None else -1
+        pending.notes.append(note)
+        standing, tags = self.scripts.ticked(self._send_tick(wire, pending, note, known), known)
+        self.clock = pending.wanted
+        self._pending = None
+        if len(pending.notes) == 1:
+            self._known(standing.end - 1, f"t:{self.caller.worker}:{self.caller.incarnation}:{self.clock}:{note}")
+        self._note(standing)
+        return tags
+
+    def _send_tick(self, wire: Wire, pending: _Pending, note: str, known: int) -> list[str]:
+        push = pending.push
+        small = push.commands() if push is not None else None
+        if push is not None and small is None:
+            push.send(wire)
+        if not small:
+            return self.scripts.call_tick(wire, self.caller, pending.clock, pending.wanted, note, known)
+        tick = self.scripts.pack_tick(self.caller, pending.clock, pending.wanted, note, known)
+        *_, results = wire.call_all([_MULTI, *small, tick, _EXEC])
+        for result in results:
+            if isinstance(result, ReplyError):
+                if result.code != "NOSCRIPT":
+                    raise result
+                # the values are in; only the script was unknown (restart, SCRIPT FLUSH)
+                return self.scripts.call_tick(wire, self.caller, pending.clock, pending.wanted, note, known)
+        return words(results[-1])
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until admitted.
+
+        Raises:
+            WaitTimeout: not within ``timeout`` seconds; ``blockers`` names who is in the way.
+            JobStopped: the job was stopped meanwhile.
+        """
+        self._wait(None if timeout is None else time.monotonic() + timeout, None)
+
+    def barrier(self, timeout: float | None = None) -> None:
+        """Block until every member's clock is at least mine."""
+        self._wait(None if timeout is None else time.monotonic() + timeout, 0)
+
+    def _enough(self, lead: int | None) -> bool:
+        if lead is None:
+            return self.standing.admits(self.clock)
+        return self.standing.started and self.clock - self.standing.min_clock <= lead
+
+    def _wait(self, deadline: float | None, lead: int | None, joining: bool = False) -> None:
+        self.usable()
+        standing = self.standing
+        if not (self._enough(lead) or (joining and standing.stopped)):
+            begun = time.monotonic()
+            try:
+                self._listen(deadline, lead, joining)
+            except Refusal as refusal:
+                raise self.failure(refusal) from None
+            finally:
+                self.waits.waits += 1
+                self.waits.seconds += time.monotonic() - begun
+        if self.standing.staleness < 0 and self._subscriber is not None:
+            # an unbounded worker never reads what it subscribed to
+            self._subscriber.close()
+            self._subscriber = None
+
+    def _listen(self, deadline: float | None, lead: int | None, joining: bool) -> None:
+        if self._subscriber is None:
+            self._resubscribe()
+        check = time.monotonic() + self.settings.recheck
+        while not self._enough(lead):
+            if self.standing.stopped:
+                if joining:
+                    return
+                raise self._stopped()
+            self.usable()
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                raise self._timed_out(lead, joining)
+            if now >= check:
+                # covers lost messages, half-open sockets, frozen servers, and members whose lease has run out
+                self.sync()
+                expiry = self.next_expiry
+                check = time.monotonic() + min(
+                    self.settings.recheck, self.settings.recheck if expiry is None else expiry + 0.001
+                )
+                continue
+            try:
+                assert self._subscriber is not None
+                message = self._subscriber.last(min(check, deadline or check) - now)
+            except (OSError, ReplyError):
+                self._resubscribe()
+                continue
+            if message is not None:
+                self._hear(message)
+
+    def _resubscribe(self) -> None:
+        """A new subscription, confirmed, then a sync: what was announced in between is read, not missed."""
+        if self._subscriber is not None:
+            self._subscriber.close()
+            self._subscriber = None
+        self._subscriber = persist(
+            self.endpoint.label, self.link.limit, lambda: Subscriber(self.endpoint, self.keys.min)
+        )
+        self.sync()
+
+    def _hear(self, message: str) -> None:
+        epoch, low, staleness, membership, stop, started = message.split(" ")
+        if int(epoch) != self.caller.epoch:
+            self.sync()
+            return
+        self._note(
+            Standing(
+                self.caller.epoch,
+                int(low),
+                int(staleness),
+                int(membership),
+                stop == "1",
+                started == "1",
+                self.clock,
+                self.standing.end,
+            )
+        )
+
+    def _stopped(self) -> JobStopped:
+        return JobStopped(
+            f"job {self.keys.job} was stopped; ssp-redis stop --resume --job {self.keys.job} lets it go on"
+        )
+
+    def _timed_out(self, lead: int | None, joining: bool) -> WaitTimeout:
+        standing = self.standing
+        bound = (standing.staleness if lead is None else lead) if standing.started else 0
+        try:
+            low, leases, moment, count = self.link.run(
+                lambda wire: wire.call_all(
+                    [
+                        command("ZRANGE", self.keys.order, 0, 9, "WITHSCORES"),
+                        command("ZRANGE", self.keys.leases, 0, -1, "WITHSCORES"),
+                        command("TIME"),
+                        command("ZCARD", self.keys.order),
+                    ]
+                ),
+                limit=1.0,
+            )
+        except (ServerUnavailable, StateLost, Fenced) as error:
+            return WaitTimeout(f"worker {self.caller.worker} timed out, and the job cannot be asked why: {error}")
+        if not standing.started:
+            return WaitTimeout(f"job {self.keys.job} has not begun: {count} of {self.workers} joined")
+        now = int(moment[0]) + int(moment[1]) / 1e6
+        expiry = {leases[i]: float(leases[i + 1]) / 1000 for i in range(0, len(leases), 2)}
+        blockers = [
+            Blocker(
+                low[i].decode(),
+                int(low[i + 1]),
+                max(0.0, now + self.lease - expiry[low[i]]) if low[i] in expiry else None,
+            )
+            for i in range(0, len(low), 2)
+            if int(low[i + 1]) < self.clock - bound
+        ]
+        names = "; ".join(map(str, blockers)) or "nobody any more"
+        return WaitTimeout(
+            f"worker {self.caller.worker} at clock {self.clock} may be {bound} ahead and waits for: {names}", blockers
+        )
+
+
+_MULTI = command("MULTI")
+_EXEC = command("EXEC")

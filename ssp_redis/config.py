@@ -1,0 +1,153 @@
+"""What a worker is told: arguments first, then the environment, then what the job already has.
+
+An explicit argument beats the environment; of the environment, our own names beat those of a launcher
+(``RANK``, ``WORLD_SIZE``). What nobody says is adopted from the job, or a default where the job is new.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from .errors import UsageError
+from .keys import check_name
+
+#: URL of the server; ``REDIS_URL`` is the second choice.
+ENV_URL = "SSP_REDIS_URL"
+#: Name of the job.
+ENV_JOB = "SSP_REDIS_JOB"
+#: Id of this worker; ``RANK`` is the second choice.
+ENV_ID = "SSP_REDIS_ID"
+#: Start quorum; ``WORLD_SIZE`` is the second choice.
+ENV_WORKERS = "SSP_REDIS_WORKERS"
+#: Clocks, or ``inf``.
+ENV_STALENESS = "SSP_REDIS_STALENESS"
+#: Name of the run.
+ENV_RUN = "SSP_REDIS_RUN"
+
+
+class Unset(Enum):
+    """Tells "not given" from None, which for staleness means unbounded."""
+
+    UNSET = "unset"
+
+
+UNSET: Final = Unset.UNSET
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A checked set of what ``join`` was told; None: adopt from the job, or take the default."""
+
+    url: str
+    job: str
+    worker: str | None
+    workers: int | None
+    #: Clocks, −1 unbounded.
+    staleness: int | None
+    #: Seconds a silent member is waited for.
+    lease: float | None
+    run: str
+    #: Seconds a job without members is kept.
+    retain: float | None
+    #: Seconds to go on trying when the server is away.
+    reconnect_timeout: float
+    #: Seconds between re-checks of a wait.
+    recheck: float
+    strict: bool
+
+
+def first_of(*names: str) -> str | None:
+    """The first of these environment variables that is set and not empty."""
+    return next((value for name in names if (value := os.environ.get(name, "").strip())), None)
+
+
+def resolve_url(url: str | None) -> str:
+    """``url``, or the environment's, or an error that says how to give one."""
+    found = url or first_of(ENV_URL, "REDIS_URL")
+    if not found:
+        raise UsageError(f"no server: give its URL (redis://HOST:PORT) or set {ENV_URL}")
+    return found
+
+
+def parse_staleness(value: object) -> int:
+    """Clocks of staleness as the scripts know them: −1 for None or infinity."""
+    if value is None or (isinstance(value, str) and value.strip().lower() in ("inf", "infinite", "none", "-1")):
+        return -1
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = math.nan
+    if number == math.inf:
+        return -1
+    if not number.is_integer() or not 0 <= number < 2**31:
+        raise UsageError(f"staleness {value!r} is not a number of clocks: use 0, 1, 2, … or inf")
+    return int(number)
+
+
+def parse_count(kind: str, value: object, least: int = 1) -> int:
+    """A whole number from ``least`` up."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, bool) or not number.is_integer() or not least <= number < 2**53:
+        raise UsageError(f"{kind} {value!r} is not a whole number from {least} up")
+    return int(number)
+
+
+def parse_seconds(kind: str, value: object, least: float = 0.0) -> float:
+    """A positive, finite time in seconds."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, bool) or not math.isfinite(number) or number <= 0 or number < least:
+        raise UsageError(
+            f"{kind} {value!r} is not a time: use a number of seconds {f'≥ {least:g}' if least else '> 0'}"
+        )
+    return number
+
+
+def resolve(
+    url: str | None,
+    job: str | None,
+    worker: str | int | None,
+    workers: int | None,
+    staleness: float | None | Unset,
+    lease: float | None,
+    run: str | None,
+    retain: float | None,
+    reconnect_timeout: float,
+    recheck: float,
+    strict: bool,
+) -> Settings:
+    """Check everything and fill in from the environment.
+
+    Raises:
+        UsageError: naming the culprit; nothing was sent.
+    """
+    job = job or first_of(ENV_JOB)
+    if not job:
+        raise UsageError(f"no job: give its name (job=…) or set {ENV_JOB}")
+    chosen = first_of(ENV_ID, "RANK") if worker is None else worker
+    quorum = first_of(ENV_WORKERS, "WORLD_SIZE") if workers is None else workers
+    bound: object = staleness
+    if isinstance(bound, Unset):
+        bound = first_of(ENV_STALENESS) or UNSET
+    return Settings(
+        url=resolve_url(url),
+        job=check_name("job", job),
+        worker=None if chosen is None else check_name("worker", chosen),
+        workers=None if quorum is None else parse_count("workers", quorum),
+        staleness=None if isinstance(bound, Unset) else parse_staleness(bound),
+        lease=None if lease is None else parse_seconds("lease", lease, 0.05),
+        run=check_name("run", run or first_of(ENV_RUN)) if run or first_of(ENV_RUN) else "",
+        retain=None if retain is None else parse_seconds("retain", retain, 1.0),
+        reconnect_timeout=parse_seconds("reconnect_timeout", reconnect_timeout),
+        recheck=parse_seconds("recheck", recheck, 0.01),
+        strict=strict,
+    )

@@ -1,0 +1,195 @@
+"""How a process becomes a member: which id it takes, and the exchange that makes it one."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .config import Settings
+from .connection import Wire
+from .errors import JobMismatch, SSPError, StateLost
+from .keys import JobKeys, fit_name
+from .lua import SCHEMA, Code, Refusal
+from .scripts import Caller, ClockScripts, Joined
+
+#: Ids held by this process, by job: a pid that is mine does not make these free to claim.
+_mine: set[tuple[str, str]] = set()
+_mine_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the job remembers of an id."""
+
+    incarnation: int
+    nonce: str
+    host: str
+    pid: int
+    #: "-" while it is a member, else done, left, evicted or lost.
+    why: str
+
+    @classmethod
+    def of(cls, text: bytes) -> Record:
+        incarnation, nonce, host, pid, why = text.decode().split(" ")
+        return cls(int(incarnation), nonce, host, int(pid), why)
+
+
+def here() -> tuple[str, int]:
+    """This process: host name, as one word, and pid."""
+    return fit_name(socket.gethostname()), os.getpid()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def choose_id(job: str, records: Mapping[str, Record]) -> str:
+    """The lowest id that is free, or whose holder was this host and a pid that is mine or dead."""
+    host, pid = here()
+    number = 0
+    while True:
+        worker = str(number)
+        record = records.get(worker)
+        with _mine_lock:
+            mine = (job, worker) in _mine
+        if not mine:
+            if record is None or record.why != "-":
+                return worker
+            if record.host == host and (record.pid == pid or not _alive(record.pid)):
+                return worker
+        number += 1
+
+
+def remember(job: str, worker: str, held: bool) -> None:
+    """Note that this process holds an id, or no longer does."""
+    with _mine_lock:
+        (_mine.add if held else _mine.discard)((job, worker))
+
+
+def read_records(wire: Wire, keys: JobKeys) -> dict[str, Record]:
+    """What the job remembers, by id."""
+    reply = wire.call("HGETALL", keys.ids)
+    return {reply[i].decode(): Record.of(reply[i + 1]) for i in range(0, len(reply), 2)}
+
+
+class Joiner:
+    """One attempt to join: repeatable over a new connection, with the same nonce and so the same answer."""
+
+    def __init__(self, settings: Settings, keys: JobKeys, scripts: ClockScripts) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._scripts = scripts
+        self._attempt: tuple[str, str, int] | None = None
+
+    def __call__(self, wire: Wire) -> tuple[Caller, Joined]:
+        """Join over ``wire``.
+
+        Raises:
+            JobMismatch: the job was created with other values, or the named run cannot begin.
+            StateLost: part of the job's keys are gone.
+        """
+        if self._settings.run:
+            self._reap(wire)
+        while True:
+            if self._attempt is None:
+                self._attempt = self._choose(wire)
+            worker, nonce, known = self._attempt
+            host, pid = here()
+            try:
+                joined = self._ask(wire, worker, nonce, known, host, pid)
+            except Refusal as refusal:
+                if refusal.code not in (Code.HELD, Code.DEPARTED):
+                    raise self._failure(refusal) from None
+                # somebody took the id meanwhile, or this very attempt was here, and gone again, before its answer came
+                self._attempt = None
+                continue
+            caller = Caller(joined.run, joined.standing.epoch, worker, joined.incarnation, nonce, host, pid)
+            return caller, joined
+
+    def _choose(self, wire: Wire) -> tuple[str, str, int]:
+        records = read_records(wire, self._keys)
+        if self._settings.run and self._settings.run != (wire.call("HGET", self._keys.config, "name") or b"").decode():
+            records = {}  # the run begins with this join: nobody holds an id in it
+        worker = self._settings.worker
+        if worker is None:
+            worker = choose_id(self._settings.job, records)
+        record = records.get(worker)
+        return worker, secrets.token_hex(8), record.incarnation if record else 0
+
+    def _ask(self, wire: Wire, worker: str, nonce: str, known: int, host: str, pid: int) -> Joined:
+        settings = self._settings
+
+        def milliseconds(seconds: float | None) -> str:
+            return "" if seconds is None else str(round(seconds * 1000))
+
+        return self._scripts.join(
+            wire,
+            SCHEMA,
+            worker,
+            nonce,
+            known,
+            host,
+            pid,
+            settings.run,
+            "" if settings.workers is None else str(settings.workers),
+            "" if settings.staleness is None else str(settings.staleness),
+            milliseconds(settings.lease),
+            milliseconds(settings.retain),
+        )
+
+    def _reap(self, wire: Wire) -> None:
+        """A run can begin only when nobody is left in the one before: let the dead be noticed first."""
+        run, epoch = wire.call("HMGET", self._keys.config, "run", "epoch")
+        if run is not None:
+            observe(wire, self._scripts, run.decode(), int(epoch))
+
+    def _failure(self, refusal: Refusal) -> SSPError:
+        job = self._settings.job
+        if refusal.code is Code.SCHEMA:
+            stored = refusal.words[0]
+            return JobMismatch(
+                f"job {job} was made by ssp-redis of schema {stored}, this is schema {SCHEMA}: use the same version",
+                "schema",
+                stored,
+                str(SCHEMA),
+            )
+        if refusal.code is Code.MISMATCH:
+            field, stored, given, *why = refusal.words
+            if why == ["members"]:
+                text = f"job {job}: run {given} cannot begin while run {stored} has members: stop or evict them first"
+            elif why == ["used"]:
+                text = f"job {job}: run {given} was used before run {stored}: choose another name"
+            else:
+                if field == "staleness":
+                    stored, given = ("inf" if value == "-1" else value for value in (stored, given))
+                if field == "lease":
+                    stored, given = (f"{int(value) / 1000:g}" for value in (stored, given))
+                text = (
+                    f"job {job} was created with {field} {stored}, not {given}: leave {field} out to adopt it, "
+                    "or name another run or job"
+                )
+            return JobMismatch(text, field, stored, given)
+        return lost(job)
+
+
+def observe(wire: Wire, scripts: ClockScripts, run: str, epoch: int) -> None:
+    """Sync without being a member: whoever's lease has run out is removed."""
+    scripts.sync(wire, Caller(run, epoch, "", 0, "-", "-", 0), 0, -1, "")
+
+
+def lost(job: str) -> StateLost:
+    """The exception for a job whose keys are gone."""
+    return StateLost(
+        f"job {job}: its state is gone from the server (deleted, flushed, evicted by a memory policy, or not on disk "
+        "when the server restarted); nothing starts again from zero by itself: join anew to begin afresh"
+    )

@@ -1,0 +1,107 @@
+"""A command connection that comes back: reconnects with back-off, and greets before it says anything else.
+
+The greeting is the clock's ``sync``: on a new connection nothing is written before the job has said where this worker
+stands. What is run over a link must be repeatable, for after a lost connection it is run again from its beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from .connection import TRANSIENT, Backoff, Endpoint, ReplyError, Wire, refused
+from .errors import ServerUnavailable, SSPError
+from .lua import Refusal
+
+T = TypeVar("T")
+
+
+def persist(label: str, limit: float, attempt: Callable[[], T], failed: Callable[[], None] = lambda: None) -> T:
+    """Run ``attempt`` until it succeeds, as long as the server is away or unwell in a way that passes.
+
+    Args:
+        limit: seconds to go on trying.
+        failed: called after each attempt that a lost connection, an error of the server or an interruption ended.
+
+    Raises:
+        ServerUnavailable: it was away for longer than the limit.
+        ServerRefused: it answered with an error that waiting does not cure.
+        Refusal: a script refused.
+    """
+    backoff: Backoff | None = None
+    failure: Exception
+    while True:
+        try:
+            return attempt()
+        except Refusal:
+            raise
+        except ReplyError as error:
+            failed()
+            if error.code not in TRANSIENT:
+                raise refused(error, label) from None
+            failure = error
+        except SSPError:
+            failed()
+            raise
+        except OSError as error:
+            failed()
+            failure = error
+        except BaseException:
+            failed()
+            raise
+        if backoff is None:
+            backoff = Backoff(limit)
+        if not backoff.pause():
+            if isinstance(failure, ReplyError):
+                raise refused(failure, label) from None
+            raise ServerUnavailable(f"{label} was away for {limit:g} s: {failure}") from failure
+
+
+class Link:
+    """One wire at a time to one server.
+
+    Args:
+        limit: seconds to go on trying while the server is away.
+        greet: called with every new wire before its first use.
+    """
+
+    def __init__(self, endpoint: Endpoint, limit: float, greet: Callable[[Wire], None] = lambda wire: None) -> None:
+        self.endpoint = endpoint
+        self.limit = limit
+        self.greet = greet
+        self._wire: Wire | None = None
+        self._bytes = [0, 0]
+        #: True while an exchange is under way: a signal handler must not use the wire then.
+        self.busy = False
+
+    def run(self, operation: Callable[[Wire], T], limit: float | None = None) -> T:
+        """Run ``operation`` on the wire; again, on a new one, if the connection or the server fails meanwhile.
+
+        Raises as :func:`persist` does.
+        """
+
+        def attempt() -> T:
+            self.busy = True
+            try:
+                if self._wire is None:
+                    self._wire = self.endpoint.connect()
+                    self.greet(self._wire)
+                return operation(self._wire)
+            finally:
+                self.busy = False
+
+        # whatever ends an exchange early leaves its reply behind, which would answer the next question: drop the wire
+        return persist(self.endpoint.label, self.limit if limit is None else limit, attempt, self.drop)
+
+    def drop(self) -> None:
+        """Close the wire; the next use makes a new one."""
+        if self._wire is not None:
+            self._bytes[0] += self._wire.bytes_in
+            self._bytes[1] += self._wire.bytes_out
+            self._wire.close()
+            self._wire = None
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes received and sent over this link so far."""
+        wire = self._wire
+        return self._bytes[0] + (wire.bytes_in if wire else 0), self._bytes[1] + (wire.bytes_out if wire else 0)

@@ -1,0 +1,40 @@
+"""The ear of a waiting worker: one subscribed connection, read by the thread that waits.
+
+A notification only shortens a wait; the truth is in the clocks. So a subscriber never reconnects by itself: it raises,
+and whoever waits opens a new one and asks (``sync``) before waiting on.
+"""
+
+from __future__ import annotations
+
+from .connection import Endpoint
+
+
+class Subscriber:
+    """Subscribed from the moment the constructor returns: the server has confirmed it.
+
+    Raises:
+        OSError: no connection, or it was lost.
+    """
+
+    def __init__(self, endpoint: Endpoint, channel: str) -> None:
+        self._wire = endpoint.connect()
+        # Subscribe first and wait for the confirmation: a change after it is heard, one before it is read.
+        if self._wire.call("SUBSCRIBE", channel)[0] != b"subscribe":
+            self.close()
+            raise ConnectionError(f"{endpoint.label} did not confirm the subscription")
+
+    def last(self, timeout: float) -> str | None:
+        """Wait up to ``timeout`` seconds for a message; of those that have come, return the last.
+
+        The socket is drained before a message is believed: an earlier one may announce a staleness or an epoch that no
+        longer holds.
+        """
+        message: str | None = None
+        while self._wire.ready(0.0 if message is not None else timeout):
+            reply = self._wire.read()
+            if reply[0] == b"message":
+                message = reply[2].decode()
+        return message
+
+    def close(self) -> None:
+        self._wire.close()
