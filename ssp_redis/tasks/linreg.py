@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ssp_redis.tasks.rate import choose
+from ssp_redis.tasks.rate import check, choose
 from ssp_redis.tasks.task import Parameters, Task, draws, option
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ class LinReg(Task):
     article: bool = option(False, "the article's own values: learning rate 3e-5, 1,000,000 steps in all")
     seed: int = option(0, "seed of the samples")
 
+    def __post_init__(self) -> None:
+        check(self.learning_rate, self.seed)
+
     def clocks(self, workers: int) -> int:
         """2,000 each, or the article's million shared out."""
         return -(-_ARTICLE_STEPS // workers) if self.article else 2000
@@ -45,7 +48,7 @@ class LinReg(Task):
     def setup(self, worker: Worker, clocks: int) -> None:
         """One table of two: weight and bias."""
         given = _ARTICLE_RATE if self.article and self.learning_rate is None else self.learning_rate
-        rate = choose(given, min(0.05, _TRAVEL / max(1, clocks)), worker.workers, max(1, clocks))
+        rate = choose(given, min(0.05, _TRAVEL / max(1, clocks)), len(worker.members), max(1, clocks))
         self._w = worker.table("w", np.zeros(2))
         self._worker = worker.id
         self._delta = np.zeros(2)

@@ -27,10 +27,16 @@ class Rate:
         return self.first * max(0.0, 1.0 - clock / self.clocks)
 
 
+def check(given: float | None, seed: int) -> None:
+    """Refuse a learning rate or a seed that cannot work, before anything is started."""
+    if given is not None and not 0 < given < float("inf"):
+        raise UsageError(f"--learning-rate {given:g} must be above 0")
+    if seed < 0:
+        raise UsageError(f"--seed {seed} must be at least 0")
+
+
 def choose(given: float | None, shared: float, workers: int, clocks: int) -> Rate:
     """``given`` as it is, constant; else ``shared`` divided among ``workers``, falling to zero at ``clocks``."""
     if given is None:
         return Rate(shared / workers, clocks, True)
-    if not 0 < given < float("inf"):
-        raise UsageError(f"learning rate {given:g} must be above 0")
     return Rate(given, clocks, False)

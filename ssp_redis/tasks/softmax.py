@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ssp_redis.errors import UsageError
 from ssp_redis.tasks.data import Split, load_digits, load_file, split
-from ssp_redis.tasks.rate import choose
+from ssp_redis.tasks.rate import check, choose
 from ssp_redis.tasks.task import Parameters, Task, draws, option
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ class Softmax(Task):
     _split: Split | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        check(self.learning_rate, self.seed)
+        if not 0 < self.held_out < 1:
+            raise UsageError(f"--held-out {self.held_out:g} must be between 0 and 1")
         if self.batch < 1:
             raise UsageError(f"--batch {self.batch} must be at least 1")
         if self.label is not None and self.data is None:
@@ -66,7 +69,7 @@ class Softmax(Task):
     def setup(self, worker: Worker, clocks: int) -> None:
         """One table: a row a feature, a column a class."""
         data = self._loaded()
-        self._rate = choose(self.learning_rate, _SHARED_RATE, worker.workers, max(1, clocks))
+        self._rate = choose(self.learning_rate, _SHARED_RATE, len(worker.members), max(1, clocks))
         self._w = worker.table("w", np.zeros((data.train_x.shape[1], len(data.classes)), np.float32))
         self._worker = worker.id
         self._part = -1

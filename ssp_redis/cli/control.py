@@ -1,0 +1,95 @@
+"""``evict``, ``stop``, ``set`` and ``delete``: to change a job from outside."""
+
+from __future__ import annotations
+
+import click
+
+from ssp_redis import Job
+from ssp_redis.cli.exits import Failure
+from ssp_redis.cli.options import TWINS, Name, Staleness, job_option, option, staleness_out, url_option
+from ssp_redis.cli.view import job_argument, the_job
+from ssp_redis.config import resolve_url
+from ssp_redis.errors import UsageError
+
+
+@click.command(epilog=TWINS)
+@click.argument("workers", nargs=-1, required=True, type=Name("worker"), metavar="ID...")
+@job_option
+@url_option
+def evict(workers: tuple[str, ...], job: str | None, url: str | None) -> None:
+    """Remove workers from a job, so that nobody waits for them.
+
+    It is no ban: a worker may join again under its id. One that is gone already is no error.
+    """
+    view = the_job(url, job)
+    standing = view.status()
+    members = {member.worker: member for member in standing.members}
+    known = members.keys() | {one.worker for one in standing.departed}
+    for worker in workers:
+        if worker not in known:
+            raise UsageError(f"job {view.name} has no worker {worker!r}; it has {', '.join(sorted(known)) or 'none'}")
+    for worker in workers:
+        if worker not in members:
+            click.echo(f"worker {worker} is no member of job {view.name} any more")
+            continue
+        if view.evict(worker):
+            click.echo(f"worker {worker} evicted from job {view.name} at clock {members[worker].clock}")
+
+
+@click.command(epilog=TWINS)
+@job_argument
+@job_option
+@url_option
+@option("--resume", is_flag=True, help="Take it back: workers may start again.")
+def stop(job_name: str | None, job: str | None, url: str | None, resume: bool) -> None:
+    """End a job: every worker leaves at the end of its clock. Parameters and clocks stay."""
+    view = the_job(url, job_name, job)
+    if resume:
+        view.resume()
+        click.echo(f"job {view.name} may go on: start its workers again")
+        return
+    view.stop()
+    click.echo(f"job {view.name} stopped; to go on later: ssp-redis stop --resume --job {view.name}")
+
+
+@click.command(name="set", epilog=TWINS)
+@job_argument
+@job_option
+@url_option
+@option(
+    "--staleness",
+    "-s",
+    type=Staleness(),
+    metavar="CLOCKS|inf",
+    required=True,
+    help="The new bound: a number of clocks, or inf.",
+)
+def set_(job_name: str | None, job: str | None, url: str | None, staleness: float) -> None:
+    """Change a running job's staleness. Whoever it admits wakes up at once."""
+    view = the_job(url, job_name, job)
+    before = view.status().staleness
+    view.set_staleness(staleness)
+    click.echo(f"job {view.name}: staleness {staleness_out(before)} -> {staleness_out(staleness)}")
+
+
+@click.command(epilog=TWINS)
+@job_argument
+@job_option
+@url_option
+@option("--force", is_flag=True, help="Also when workers are at work on it; they fail with StateLost.")
+def delete(job_name: str | None, job: str | None, url: str | None, force: bool) -> None:
+    """Delete a job: its clocks, its tables, everything."""
+    name = job_name or job
+    if not name:
+        raise UsageError("which job? Name it: ssp-redis delete JOB")
+    view = Job(resolve_url(url), name)
+    if not view.exists():
+        click.echo(f"no job {name!r} on this server: nothing to delete")
+        return
+    members = [member.worker for member in view.status().members]
+    if members and not force:
+        raise Failure(
+            f"job {name} has workers at work ({', '.join(members)}): stop it first (ssp-redis stop {name}), or --force"
+        )
+    view.delete(force=force)
+    click.echo(f"job {name} deleted")

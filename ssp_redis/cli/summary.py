@@ -1,0 +1,127 @@
+"""How it went, at the end: as text for people, as one JSON object for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ssp_redis import Job
+from ssp_redis.cli import format
+from ssp_redis.cli.account import Account, Total
+from ssp_redis.cli.options import staleness_out
+from ssp_redis.cli.target import Target
+
+#: Elements of a table up to which its values are printed.
+_SMALL = 16
+
+
+def outcome(target: Target, url: str, job: str) -> tuple[str, dict[str, Any]]:
+    """What came out: the name of the run; the task's own judgement of the tables, and the values of small ones."""
+    with Job(url, job) as view:
+        run = view.status().run
+        tables = {table.name: view.table(table.name).get() for table in view.tables()}
+    result: dict[str, Any] = {}
+    if target.task is not None and tables:
+        task = target.make()
+        task.load()
+        result = dict(task.result(tables))
+    small = {name: array.tolist() for name, array in tables.items() if array.size <= _SMALL}
+    if small:
+        result.setdefault("parameters", small)
+    return run, {name: _plain(value) for name, value in result.items()}
+
+
+def as_object(
+    target: Target, job: str, run: str | None, clocks: int, accounts: Sequence[Account], result: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What ``launch`` and ``worker`` have in common. ``clocks`` is per worker, ``total_clocks`` all of them."""
+    total = Total(accounts)
+    ran = next((account for account in accounts if account.admitted), None)
+    return {
+        "task": target.name,
+        "job": job,
+        "run": run,
+        "workers": len(accounts),
+        "staleness": staleness_out(ran.staleness) if ran else None,
+        "clocks": clocks,
+        "total_clocks": total.ticks,
+        "seconds": round(total.seconds, 6),
+        "clocks_per_second": round(total.rate, 1),
+        "loss": None,
+        **result,
+        "compute_seconds": round(total.sum("compute_seconds"), 6),
+        "wait_seconds": round(total.sum("wait_seconds"), 6),
+        "push_seconds": round(total.sum("push_seconds"), 6),
+        "pull_seconds": round(total.sum("pull_seconds"), 6),
+        "bytes_in": int(total.sum("bytes_in")),
+        "bytes_out": int(total.sum("bytes_out")),
+        "lost_clocks": int(total.sum("lost_clocks")),
+        "by_worker": [
+            {
+                "worker": account.worker,
+                "how": account.how,
+                "clock": account.clock,
+                "seconds": round(account.seconds, 6),
+                "compute_seconds": round(account.compute_seconds, 6),
+                "wait_seconds": round(account.wait_seconds, 6),
+                "push_seconds": round(account.push_seconds, 6),
+                "pull_seconds": round(account.pull_seconds, 6),
+            }
+            for account in accounts
+        ],
+    }
+
+
+def as_text(title: str, accounts: Sequence[Account], result: Mapping[str, Any]) -> str:
+    """A headline, the result, and where each worker's time went."""
+    total = Total(accounts)
+    lines = [
+        f"{title}: {format.count(total.ticks)} clocks in {format.seconds(total.seconds)}, "
+        f"{format.count(total.rate)} clocks/s"
+    ]
+    if result:
+        lines.append("  " + "   ".join(_named(name, value) for name, value in result.items()))
+    rows = [["worker", "clock", "compute", "wait", "push", "pull", "ended"]]
+    rows += [_row(account.worker, account.clock, account, account.how) for account in accounts]
+    if len(accounts) > 1:
+        rows.append(_row("all", total.ticks, total, ""))
+    lines.append("")
+    lines += ["  " + line for line in format.table(rows, left=(0, 6)).splitlines()]
+    if lost := int(total.sum("lost_clocks")):
+        lines.append(f"  the server forgot {lost} clocks that it had acknowledged (see the log)")
+    return "\n".join(lines)
+
+
+def _row(name: str, clock: int, times: Account | Total, how: str) -> list[str]:
+    kinds = ("compute_seconds", "wait_seconds", "push_seconds", "pull_seconds")
+    spent = [times.sum(kind) if isinstance(times, Total) else getattr(times, kind) for kind in kinds]
+    return [name, str(clock), *(f"{value:.2f} s" for value in spent), how]
+
+
+def _named(name: str, value: Any) -> str:
+    if name == "parameters":
+        return "   ".join(_named(key, inner) for key, inner in value.items())
+    if name == "accuracy":
+        return f"{name} {value:.1%}"
+    if isinstance(value, float):
+        return f"{name} {format.number(value)}"
+    if isinstance(value, list):
+        return f"{name} {np.array2string(np.array(value), precision=4, separator=', ', max_line_width=10**6)}"
+    return f"{name} {value}"
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can say it: numpy's numbers and arrays become Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        array: NDArray[Any] = value
+        return array.tolist()
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return value

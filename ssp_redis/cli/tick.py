@@ -1,0 +1,100 @@
+"""``ssp-redis tick``: the clock for a shell script, one call a clock."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import click
+
+from ssp_redis import join
+from ssp_redis.cli.options import (
+    TWINS,
+    Name,
+    job_option,
+    json_option,
+    lease_option,
+    option,
+    run_option,
+    staleness_option,
+    staleness_out,
+    timeout_option,
+    url_option,
+    workers_option,
+)
+from ssp_redis.cli.signals import leave_on_signals
+from ssp_redis.errors import UsageError
+
+
+@click.command(epilog=TWINS)
+@option("--id", "-i", "worker_id", type=Name("worker"), required=True, help="Id of the worker.")
+@option("--clock", "-c", type=click.IntRange(min=0), required=True, metavar="N", help="Clocks that it has completed.")
+@job_option
+@url_option
+@workers_option
+@staleness_option
+@lease_option
+@run_option
+@timeout_option
+@option("--leave", is_flag=True, help="Leave the job afterwards: the worker is done.")
+@json_option
+def tick(
+    worker_id: str,
+    clock: int,
+    job: str | None,
+    url: str | None,
+    workers: int | None,
+    staleness: float | None,
+    lease: float | None,
+    run: str | None,
+    timeout: float | None,
+    leave: bool,
+    as_json: bool,
+) -> None:
+    """Say that a worker has completed so many clocks, and wait until it may go on.
+
+    For shell scripts: it joins if need be, and ends without leaving, so that the lease (make it longer than a clock
+    takes) goes on until the next call. The clock is stated, not counted: a call may be repeated, after a timeout (exit
+    code 75) too.
+
+    \b
+      ssp-redis tick --job j --id 0 -n 2 -s 1 --lease 10m --clock 0   # wait for the start
+      for clock in $(seq 100); do
+        ./work.sh && ssp-redis tick --job j --id 0 --clock $clock || break
+      done
+      ssp-redis tick --job j --id 0 --clock 100 --leave
+    """
+    if not job:
+        raise UsageError("no job: give its name with --job")
+    leave_on_signals()
+    begun = time.monotonic()
+    options: dict[str, Any] = {"workers": workers, "lease": lease, "run": run}
+    if staleness is not None:
+        options["staleness"] = staleness
+    worker = join(url, job=job, worker=worker_id, timeout=timeout, **options)
+    try:
+        while worker.clock < clock:
+            worker.advance()
+        if leave:
+            worker.leave("done")
+        else:
+            left = None if timeout is None else max(0.0, timeout - (time.monotonic() - begun))
+            worker.wait(left)
+    finally:
+        worker.detach()
+    if worker.clock > clock:
+        click.echo(f"worker {worker_id} is at clock {worker.clock}, beyond {clock} already", err=True)
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "job": job,
+                    "worker": worker.id,
+                    "clock": worker.clock,
+                    "min_clock": worker.min_clock,
+                    "staleness": staleness_out(worker.staleness),
+                    "waited_seconds": round(time.monotonic() - begun, 6),
+                }
+            )
+        )

@@ -1,0 +1,180 @@
+"""``ssp-redis status`` and ``ssp-redis jobs``: how jobs stand, seen from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from ssp_redis import Job, JobStatus, list_jobs
+from ssp_redis.cli import format
+from ssp_redis.cli.exits import Failure
+from ssp_redis.cli.options import TWINS, Name, Seconds, job_option, json_option, option, staleness_out, url_option
+from ssp_redis.config import resolve_url
+from ssp_redis.errors import StateLost, UsageError
+from ssp_redis.job import TableStatus
+
+interval_option = option("--interval", type=Seconds(), metavar="SECONDS", help="Look again and again, this often.")
+
+
+def job_argument(function: Any) -> Any:
+    """A job's name without ``--job`` in front, for the commands that are typed most."""
+    return click.argument("job_name", required=False, type=Name("job"), metavar="[JOB]")(function)
+
+
+def the_job(url: str | None, *names: str | None) -> Job:
+    """The job named, or the only one there is."""
+    url = resolve_url(url)
+    name = next((name for name in names if name), None)
+    if name is None:
+        jobs = list_jobs(url)
+        if len(jobs) != 1:
+            known = f"there are {', '.join(jobs)}" if jobs else "and the server has none"
+            raise UsageError(f"which job? Name it with --job; {known}")
+        name = jobs[0]
+    job = Job(url, name)
+    if not job.exists():
+        raise Failure(f"no job {name!r} on this server (ssp-redis jobs lists those there are)")
+    return job
+
+
+@click.command(epilog=TWINS)
+@job_argument
+@job_option
+@url_option
+@interval_option
+@json_option
+def status(job_name: str | None, job: str | None, url: str | None, interval: float | None, as_json: bool) -> None:
+    """Show how a job stands: its workers, their clocks and leases, its tables.
+
+    Without a name, the only job on the server. With --interval and --json, one object a line.
+    """
+    view = the_job(url, job_name, job)
+
+    def look() -> None:
+        standing = view.status()
+        click.echo(json.dumps(status_object(standing)) if as_json else status_text(standing))
+
+    _again(look, interval, as_json)
+
+
+@click.command(epilog=TWINS)
+@url_option
+@interval_option
+@json_option
+def jobs(url: str | None, interval: float | None, as_json: bool) -> None:
+    """List the jobs on a server."""
+    url = resolve_url(url)
+
+    def look() -> None:
+        found = []
+        for name in list_jobs(url):
+            with Job(url, name) as view, contextlib.suppress(StateLost):  # deleted meanwhile
+                found.append(view.status())
+        if as_json:
+            click.echo(json.dumps([_job_object(standing) for standing in found]))
+            return
+        rows = [["job", "run", "state", "workers", "staleness", "min clock"]]
+        rows += [
+            [
+                standing.job,
+                standing.run,
+                _state(standing),
+                f"{len(standing.members)} of {standing.workers}",
+                str(staleness_out(standing.staleness)),
+                str(standing.min_clock),
+            ]
+            for standing in found
+        ]
+        click.echo(format.table(rows, left=(0, 1, 2)) if found else "no jobs on this server")
+
+    _again(look, interval, as_json)
+
+
+def _again(look: Callable[[], None], interval: float | None, as_json: bool) -> None:
+    while True:
+        if interval and not as_json and sys.stdout.isatty():
+            click.clear()
+        look()
+        if not interval:
+            return
+        sys.stdout.flush()
+        time.sleep(interval)
+
+
+def _state(standing: JobStatus) -> str:
+    if standing.stopped:
+        return "stopped"
+    if not standing.started:
+        return "gathering"
+    return "running" if standing.members else "idle"
+
+
+def _job_object(standing: JobStatus) -> dict[str, Any]:
+    return {
+        "job": standing.job,
+        "run": standing.run,
+        "state": _state(standing),
+        "members": len(standing.members),
+        "workers": standing.workers,
+        "staleness": staleness_out(standing.staleness),
+        "min_clock": standing.min_clock,
+    }
+
+
+def status_object(standing: JobStatus) -> dict[str, Any]:
+    """A job's status as JSON: the fields of :class:`ssp_redis.JobStatus`, and its state in a word."""
+    return asdict(standing) | {
+        "staleness": staleness_out(standing.staleness),
+        "created_staleness": staleness_out(standing.created_staleness),
+        "state": _state(standing),
+    }
+
+
+def status_text(standing: JobStatus) -> str:
+    """A job's status for people."""
+    lines = [
+        " · ".join(
+            [
+                f"job {standing.job}",
+                f"run {standing.run}",
+                _state(standing),
+                f"staleness {staleness_out(standing.staleness)}",
+                f"min clock {standing.min_clock}",
+                f"{len(standing.members)} of {standing.workers} workers",
+                f"lease {format.seconds(standing.lease)}",
+                *([f"epoch {standing.epoch}"] if standing.epoch != 1 else []),
+            ]
+        )
+    ]
+    if standing.members:
+        rows = [["worker", "clock", "lead", "last seen", "lease left", "pid", "host"]]
+        rows += [
+            [
+                member.worker,
+                str(member.clock),
+                f"{member.lead:+d}",
+                format.seconds(member.last_seen),
+                format.seconds(member.expires_in) if member.expires_in > 0 else "expired",
+                str(member.pid),
+                member.host,
+            ]
+            for member in standing.members
+        ]
+        lines += ["", format.table(rows, left=(0, 6))]
+    if standing.departed:
+        gone = ", ".join(f"{one.worker} at clock {one.clock} ({one.why})" for one in standing.departed)
+        lines += ["", f"departed: {gone}"]
+    if standing.tables:
+        lines += ["", *(_table_line(table) for table in standing.tables)]
+    return "\n".join(lines)
+
+
+def _table_line(table: TableStatus) -> str:
+    return f"table {table.name}: {table.dtype} {tuple(table.shape)}, {format.size(table.nbytes)}"
