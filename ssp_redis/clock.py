@@ -48,10 +48,13 @@ logger = logging.getLogger("ssp_redis")
 class Push(Protocol):
     """What a tick makes count: the deltas of a clock, already frozen."""
 
-    #: "ring:tables", for the tag.
-    note: str
-    #: Log position after which the tick shall bring the tags, or −1.
-    known: int
+    @property
+    def note(self) -> str:
+        """What the tag says of it: "ring:tables"."""
+
+    @property
+    def known(self) -> int:
+        """Log position after which the tick shall bring the tags, or −1."""
 
     def commands(self) -> list[bytes] | None:
         """Few bytes: commands for one transaction with the tick. None: use ``send``."""
@@ -107,6 +110,7 @@ class Clock:
         self._closed = False
         self._pid = os.getpid()
         self._restored = ""
+        self._deferred: list[Callable[[], object]] = []
 
     # -- joining and leaving -----------------------------------------------------------------------------------------
 
@@ -149,23 +153,23 @@ class Clock:
         self._member = True
         remember(self.keys.job, caller.worker, True)
 
-    def leave(self, why: str = "left") -> int | None:
+    def leave(self, why: str = "left", after: Callable[[Wire, int], None] = lambda wire, left: None) -> None:
         """Leave the job; idempotent, quick, and silent when the server is away (the lease ends the membership then).
 
-        Returns the number of members left, None when it could not be told.
+        Args:
+            why: done or left.
+            after: called when it is said, with the number of members left.
         """
         if self._closed:
-            return None
-        left: int | None = None
+            return
         if self._member and self._refused is None and os.getpid() == self._pid:
             if self.link.busy:
                 self.link.drop()  # called in the middle of an exchange, by a signal handler
             try:
-                left = self.run(lambda wire: self._say_leave(wire, why), limit=min(2.0, self.link.limit))
+                self.run(lambda wire: after(wire, self._say_leave(wire, why)), limit=min(2.0, self.link.limit))
             except (SSPError, Refusal) as error:
                 logger.warning("worker %s could not say that it leaves: %s", self.caller.worker, error)
         self.detach()
-        return left
 
     def _say_leave(self, wire: Wire, why: str) -> int:
         caller = self.caller
@@ -249,7 +253,7 @@ class Clock:
         self._reconcile(synced)
 
     def _reconcile(self, synced: Synced) -> None:
-        kind, _, incarnation, clock, *note = synced.tag.split(":")
+        kind, _, _, clock, *note = synced.tag.split(":")
         pending = self._pending
         if pending and kind == "t" and int(clock) == pending.wanted and ":".join(note) in pending.notes:
             # it had happened, only the answer was lost
@@ -263,8 +267,6 @@ class Clock:
             self._restored = synced.tag
             first = int(note[-1]) if restored else self.clock
             losses = self.on_rollback(first, self.clock)
-            if first < self.clock and not losses:
-                losses = [Loss(self.caller.worker, first, self.clock - 1, False)]
             self.losses += losses
             for loss in losses:
                 logger.warning("job %s: the server was rolled back: %s", self.keys.job, loss)
@@ -277,6 +279,15 @@ class Clock:
                 )
         self._note(synced.standing)
         self.next_expiry = synced.next_expiry
+
+    def note_losses(self, losses: list[Loss]) -> None:
+        """Name what the server acknowledged and forgot: in the log, in the accounting, and if strict as an error."""
+        self.losses += losses
+        for loss in losses:
+            logger.warning("job %s: the server was rolled back: %s", self.keys.job, loss)
+        if losses and self.settings.strict:
+            named = "; ".join(map(str, losses))
+            raise RolledBack(f"job {self.keys.job}: the server forgot what it had acknowledged: {named}", losses)
 
     def sync(self) -> None:
         """Heartbeat and re-check over the command connection."""
@@ -301,27 +312,48 @@ class Clock:
     # -- ticking -----------------------------------------------------------------------------------------------------
 
     @property
+    def closed(self) -> bool:
+        """Has this worker left, or detached?"""
+        return self._closed
+
+    @property
+    def alive(self) -> bool:
+        """May this incarnation still act, as far as it knows?"""
+        return not self._closed and self._refused is None and os.getpid() == self._pid
+
+    def defer(self, action: Callable[[], object]) -> None:
+        """Do something that talks to the server as soon as no exchange is under way."""
+        self._deferred.append(action)
+
+    def _catch_up(self) -> None:
+        while self._deferred and not self.link.busy:
+            self._deferred.pop(0)()
+
+    @property
     def admitted(self) -> bool:
+        """May this worker run, as last heard?"""
         return self.standing.admits(self.clock)
 
-    def advance(self, push: Push | None = None, timeout: float | None = None) -> Tags | None:
-        """Commit the clock: c becomes c + 1. Does not wait afterwards, but a wait that is owed is finished first.
+    def advance(self, push: Push | None = None, limit: float | None = None) -> Tags | None:
+        """Commit the clock: c becomes c + 1. Does not wait: finish a wait that is owed first (:attr:`admitted`).
+
+        After an interruption it finishes the tick that was under way, whatever ``push`` is.
+
+        Args:
+            limit: seconds to go on trying while the server is away; None: the reconnect timeout.
 
         Returns the tags that ``push.known`` asked for.
         """
         self.usable()
         if self._pending is None:
-            if not self.admitted:
-                # else a second tick after a timed-out wait would take the lead to s + 2
-                self.wait(timeout)
-            if self.standing.stopped:
-                raise self._stopped()
             self._pending = _Pending(self.clock, self.clock + 1, push)
         try:
-            tags = self.run(self._state_tick)
+            tags = self.run(self._state_tick, limit)
         except Refusal as refusal:
             raise self.failure(refusal) from None
         self.waits.ticks += 1
+        if self._deferred:
+            self._catch_up()
         return tags
 
     @property
@@ -396,6 +428,8 @@ class Clock:
             finally:
                 self.waits.waits += 1
                 self.waits.seconds += time.monotonic() - begun
+        if self._deferred:
+            self._catch_up()
         if self.standing.staleness < 0 and self._subscriber is not None:
             # an unbounded worker never reads what it subscribed to
             self._subscriber.close()
@@ -409,7 +443,7 @@ class Clock:
             if self.standing.stopped:
                 if joining:
                     return
-                raise self._stopped()
+                raise self.stopped()
             self.usable()
             now = time.monotonic()
             if deadline is not None and now >= deadline:
@@ -459,7 +493,8 @@ class Clock:
             )
         )
 
-    def _stopped(self) -> JobStopped:
+    def stopped(self) -> JobStopped:
+        """The exception for a stopped job."""
         return JobStopped(
             f"job {self.keys.job} was stopped; ssp-redis stop --resume --job {self.keys.job} lets it go on"
         )

@@ -117,7 +117,7 @@ def resolve(
     job: str | None,
     worker: str | int | None,
     workers: int | None,
-    staleness: float | None | Unset,
+    staleness: float | Unset | None,
     lease: float | None,
     run: str | None,
     retain: float | None,

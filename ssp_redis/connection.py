@@ -89,7 +89,7 @@ class Wire:
 
     def __init__(self, connection: redis.connection.AbstractConnection, label: str) -> None:
         self._connection = connection
-        self._socket: socket.socket = connection._sock  # type: ignore[attr-defined]
+        self._socket: socket.socket = getattr(connection, "_sock")  # noqa: B009 - redis-py has no public name for it
         self._secure = hasattr(self._socket, "pending")
         self._buffer = bytearray()
         self._at = 0
@@ -103,12 +103,9 @@ class Wire:
         """Drop the connection; safe to repeat, and after a fork it leaves the parent's alone."""
         with contextlib.suppress(Exception):
             if os.getpid() == self._pid:
-                self._connection.disconnect()
+                self._connection.disconnect()  # type: ignore[no-untyped-call]
             else:
                 self._socket.close()
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
 
     # -- writing ---------------------------------------------------------------------------------------------------
 

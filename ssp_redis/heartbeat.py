@@ -38,6 +38,7 @@ class Heartbeat(threading.Thread):
         self._wire: Wire | None = None
 
     def run(self) -> None:
+        """Beat until stopped or refused."""
         due = time.monotonic() + self._lease / 3
         while not self._done.wait(max(0.0, due - time.monotonic())):
             try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .connection import Wire
-from .keys import JobKeys
+from .keys import JobKeys, StoreKeys
 from .lua import Script
 
 
@@ -30,6 +30,7 @@ class Standing:
 
     @classmethod
     def of(cls, answer: list[str]) -> Standing:
+        """Read the first eight words after the code."""
         epoch, low, staleness, membership, stop, started, clock, end = answer[:8]
         return cls(
             int(epoch), int(low), int(staleness), int(membership), stop == "1", started == "1", int(clock), int(end)
@@ -121,6 +122,7 @@ class ClockScripts:
         lease_ms: str,
         retain_ms: str,
     ) -> Joined:
+        """An empty text adopts what the job has, or a default where it is new."""
         answer = self._join.call(
             wire, schema, worker, nonce, known, host, pid, name, workers, staleness, lease_ms, retain_ms
         )
@@ -142,6 +144,7 @@ class ClockScripts:
         return self._tick_of(caller).pack(clock, wanted, note, known)
 
     def call_tick(self, wire: Wire, caller: Caller, clock: int, wanted: int, note: str, known: int) -> list[str]:
+        """``tick``; :meth:`ticked` reads its answer."""
         return self._tick_of(caller).call(wire, clock, wanted, note, known)
 
     def _tick_of(self, caller: Caller) -> Script:
@@ -152,6 +155,7 @@ class ClockScripts:
 
     @staticmethod
     def ticked(answer: list[str], known: int) -> tuple[Standing, Tags | None]:
+        """Read the answer to a ``tick`` that stated ``known``."""
         standing = Standing.of(answer)
         if known < 0:
             return standing, None
@@ -185,4 +189,104 @@ class ClockScripts:
         return Standing.of(answer), int(answer[8])
 
     def configure(self, wire: Wire, run: str, field: str, old: str, new: str) -> Standing:
+        """``field``: staleness or stop."""
         return Standing.of(self._configure.call(wire, run, field, old, new))
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Answer of ``read``: one moment of a store."""
+
+    epoch: int
+    min_clock: int
+    membership: int
+    others: int | None
+    #: Length of the log.
+    end: int
+    #: "table.share" → (version, generation).
+    bases: dict[str, tuple[int, int]]
+    tags: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Answer of ``claim``."""
+
+    #: ready, yours or none.
+    state: str
+    number: int
+    description: str
+
+
+class StoreScripts:
+    """The scripts of one store; ``job`` are the keys of the clock whose log orders it."""
+
+    def __init__(self, job: JobKeys, keys: StoreKeys) -> None:
+        self._job = job
+        self._keys = keys
+        self._read = Script("read", [job.config, job.order, job.log, keys.bases])
+        self._claim = Script("claim", [job.config, keys.tables])
+
+    def read(self, wire: Wire, run: str, epoch: int | None, worker: str, known: int) -> Read:
+        """``known`` −1: all tags that a base does not hold yet. ``epoch`` None: whichever it is."""
+        answer = self._read.call(wire, run, "" if epoch is None else epoch, worker, known)
+        stored, low, membership, others, _, end, *rest = answer
+        bar = rest.index("|")
+        bases: dict[str, tuple[int, int]] = {}
+        for word in rest[:bar]:
+            share, version, generation = word.split(":")
+            bases[share] = (int(version), int(generation))
+        return Read(
+            int(stored),
+            int(low),
+            int(membership),
+            None if others == "-" else int(others),
+            int(end),
+            bases,
+            rest[bar + 1 :],
+        )
+
+    def claim(self, wire: Wire, run: str, table: str, description: str, claimer: int, lease_ms: int) -> Claim:
+        """``claimer`` 0 only asks."""
+        state, *rest = self._claim.call(wire, run, table, description, claimer, lease_ms)
+        return Claim(state, int(rest[0]), rest[1]) if rest else Claim(state, -1, "")
+
+    def publish(
+        self, wire: Wire, run: str, table: str, claimer: int, shares: int, scratch: list[str], bases: list[str]
+    ) -> int:
+        """Returns the version at which the table's first base stands."""
+        keys = [self._job.config, self._keys.tables, self._keys.bases, self._job.log, *scratch, *bases]
+        return int(Script("publish", keys).call(wire, run, table, claimer, shares, self._keys.commits)[0])
+
+    def commit(
+        self,
+        wire: Wire,
+        caller: Caller,
+        clock: int,
+        share: str,
+        replaces: tuple[int, int],
+        version: int,
+        tag: str,
+        scratch: list[str],
+        bases: list[str],
+        headers: list[bytes],
+    ) -> tuple[int, int]:
+        """Returns the new (version, generation)."""
+        job = self._job
+        keys = [job.config, job.clocks, job.ids, job.log, job.tags, self._keys.bases, *scratch, *bases]
+        old = f"{replaces[0]}:{replaces[1]}"
+        answer = Script("commit", keys).call(
+            wire,
+            caller.run,
+            caller.epoch,
+            caller.worker,
+            caller.incarnation,
+            clock,
+            share,
+            old,
+            version,
+            tag,
+            self._keys.commits,
+            *headers,
+        )
+        return int(answer[0]), int(answer[1])

@@ -37,4 +37,5 @@ class Subscriber:
         return message
 
     def close(self) -> None:
+        """Stop listening."""
         self._wire.close()

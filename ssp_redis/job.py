@@ -1,0 +1,403 @@
+"""A job seen from outside: its state, its parameters, and what an operator may do to it. No membership is needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .config import parse_staleness, resolve_url
+from .connection import Endpoint, Wire, command
+from .errors import SSPError, StateLost, TableMismatch, UsageError
+from .joining import Record, lost, observe
+from .keys import JobKeys
+from .link import Link
+from .lua import Code, Refusal
+from .scripts import Caller, ClockScripts
+from .store.reader import Reader
+from .store.view import View
+from .worker import join
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class MemberStatus:
+    """A member as the job knows it."""
+
+    worker: str
+    clock: int
+    #: Clocks ahead of the slowest.
+    lead: int
+    host: str
+    pid: int
+    incarnation: int
+    #: Seconds since the server last heard of it, and until its lease runs out.
+    last_seen: float
+    expires_in: float
+
+
+@dataclass(frozen=True)
+class Departed:
+    """An id that has been a member in this run."""
+
+    worker: str
+    clock: int
+    #: done, left, evicted or lost.
+    why: str
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """A table: the shape is in elements, ``nbytes`` of its values."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """One moment of a job."""
+
+    job: str
+    #: Name of the run, and the id that the server's keys carry.
+    run: str
+    run_id: str
+    epoch: int
+    #: Current staleness, inf when unbounded, and as created.
+    staleness: float
+    created_staleness: float
+    #: Start quorum.
+    workers: int
+    #: Seconds.
+    lease: float
+    min_clock: int
+    stopped: bool
+    started: bool
+    members: list[MemberStatus]
+    departed: list[Departed]
+    tables: list[TableStatus]
+
+
+class _Onlooker:
+    """Whom a :class:`Reader` works for when no member asks."""
+
+    def __init__(self, link: Link, caller: Caller) -> None:
+        self.endpoint = link.endpoint
+        self.caller = caller
+        self.clock = 0
+        self._link = link
+
+    def run(self, operation: Callable[[Wire], T]) -> T:
+        for _ in range(4):
+            try:
+                return self._link.run(operation)
+            except Refusal as refusal:
+                if refusal.code is not Code.RESYNC:
+                    raise
+        raise SSPError("the log keeps being trimmed faster than it is read: try again")
+
+    def seen(self, position: int, tag: str) -> None:
+        """An onlooker gives no evidence."""
+
+
+class JobTable:
+    """A table read from outside: always the newest value, copied out."""
+
+    def __init__(self, reader: Reader, view: View) -> None:
+        self._reader = reader
+        self._view = view
+        self.name = view.layout.name
+        self.shape = view.layout.shape
+        self.dtype: np.dtype[Any] = np.dtype(view.layout.dtype)
+
+    def get(self) -> NDArray[Any]:
+        """All committed deltas so far, as a new array."""
+        self._reader.refresh(self._view)
+        return self._view.value().reshape(self.shape).copy()
+
+
+class Job:
+    """A job by name. Making one touches no network.
+
+    Args:
+        url: as for :func:`ssp_redis.join`; None takes it from the environment.
+        name: the job's name.
+        timeout: seconds to go on trying while the server is away.
+    """
+
+    def __init__(self, url: str | None, name: str, *, timeout: float = 5.0) -> None:
+        self.url = resolve_url(url)
+        self.keys = JobKeys(name)
+        self.name = name
+        self._scripts = ClockScripts(self.keys)
+        self._link = Link(Endpoint(self.url), timeout)
+        self._reader: Reader | None = None
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; the next call makes a new one."""
+        self._link.drop()
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Is there such a job?"""
+        return bool(self._link.run(lambda wire: wire.call("EXISTS", self.keys.config)))
+
+    def status(self) -> JobStatus:
+        """Everything about the job at one moment; members whose lease has run out are removed first.
+
+        Raises:
+            StateLost: there is no such job.
+        """
+        self._reap()
+        config, clocks, ids, leases, order, moment = self._link.run(
+            lambda wire: wire.call_all(
+                [
+                    command("MULTI"),
+                    command("HGETALL", self.keys.config),
+                    command("HGETALL", self.keys.clocks),
+                    command("HGETALL", self.keys.ids),
+                    command("ZRANGE", self.keys.leases, 0, -1, "WITHSCORES"),
+                    command("ZRANGE", self.keys.order, 0, -1, "WITHSCORES"),
+                    command("TIME"),
+                    command("EXEC"),
+                ]
+            )[-1]
+        )
+        setting = {key.decode(): value.decode() for key, value in _pairs(config)}
+        if "run" not in setting:
+            raise self._absent()
+        lease = int(setting["lease"]) / 1000
+        now = int(moment[0]) + int(moment[1]) / 1e6
+        expiry = {worker: float(score) / 1000 for worker, score in _pairs(leases)}
+        clock_of = {worker: int(clock) for worker, clock in _pairs(clocks)}
+        records = {worker: Record.of(text) for worker, text in _pairs(ids)}
+        low = min((int(score) for _, score in _pairs(order)), default=int(setting["floor"]))
+        members = []
+        for worker, clock in _pairs(order):
+            record, left = records[worker], expiry.get(worker, now) - now
+            members.append(
+                MemberStatus(
+                    worker.decode(),
+                    int(clock),
+                    int(clock) - low,
+                    record.host,
+                    record.pid,
+                    record.incarnation,
+                    max(0.0, lease - left),
+                    max(0.0, left),
+                )
+            )
+        departed = [
+            Departed(worker.decode(), clock_of[worker], record.why)
+            for worker, record in records.items()
+            if record.why != "-"
+        ]
+        return JobStatus(
+            job=self.name,
+            run=setting["name"],
+            run_id=setting["run"],
+            epoch=int(setting["epoch"]),
+            staleness=_bound(setting["staleness"]),
+            created_staleness=_bound(setting["created"]),
+            workers=int(setting["workers"]),
+            lease=lease,
+            min_clock=low,
+            stopped=setting["stop"] == "1",
+            started=setting["started"] == "1",
+            members=sorted(members, key=lambda member: _natural(member.worker)),
+            departed=sorted(departed, key=lambda gone: _natural(gone.worker)),
+            tables=self.tables(),
+        )
+
+    def tables(self) -> list[TableStatus]:
+        """The tables that are there."""
+        reader = self._read()
+        views = [reader.ask(name) for name, _ in sorted(reader.describe())]
+        return [
+            TableStatus(view.layout.name, view.layout.dtype, view.layout.shape, view.layout.nbytes)
+            for view in views
+            if view is not None
+        ]
+
+    def table(self, name: str) -> JobTable:
+        """A table, to read.
+
+        Raises:
+            TableMismatch: there is no such table.
+        """
+        reader = self._read()
+        view = reader.ask(name)
+        if view is None:
+            names = ", ".join(sorted(known for known, _ in reader.describe())) or "none"
+            raise TableMismatch(f"job {self.name} has no table {name}; there are: {names}")
+        return JobTable(reader, view)
+
+    # -- acting ------------------------------------------------------------------------------------------------------
+
+    def evict(self, worker: str | int) -> bool:
+        """Remove a member, by the incarnation it has now; it may join again. False: it is not a member.
+
+        Raises:
+            UsageError: no such id was ever in this run.
+        """
+        run, epoch = self._current()
+        text = self._link.run(lambda wire: wire.call("HGET", self.keys.ids, str(worker)))
+        if text is None:
+            raise UsageError(f"job {self.name} has no worker {worker}: see its members with ssp-redis status")
+        record = Record.of(text)
+        if record.why != "-":
+            return False
+        try:
+            self._link.run(
+                lambda wire: self._scripts.leave(wire, run, epoch, str(worker), record.incarnation, 0, "evicted")
+            )
+        except Refusal as refusal:
+            if refusal.code is Code.SUPERSEDED:
+                return False  # who was meant is gone: another process has taken the id meanwhile
+            raise self._changed(refusal) from None
+        return True
+
+    def set_staleness(self, staleness: float | None) -> None:
+        """Change the bound while the job runs; whoever a higher one admits goes on at once."""
+        self._configure("staleness", str(parse_staleness(staleness)))
+
+    def stop(self) -> None:
+        """End ``clocks()`` everywhere; a worker that waits wakes."""
+        self._configure("stop", "1")
+
+    def resume(self) -> None:
+        """Take a stop back."""
+        self._configure("stop", "0")
+
+    def load(self, arrays: Mapping[str, ArrayLike]) -> None:
+        """Set tables to values from outside; a table that is not there is made.
+
+        What members push meanwhile is added on top. The job must have begun.
+
+        Raises:
+            TableMismatch: another shape or dtype.
+        """
+        if not self.status().started:
+            raise UsageError(f"job {self.name} has not begun: give first values to worker.table() instead")
+        with join(self.url, job=self.name, worker="load", timeout=30.0) as loader:
+            for name, value in arrays.items():
+                table = loader.table(name, value)
+                table.inc(np.asarray(value, table.dtype) - table.get())
+
+    def delete(self, *, force: bool = False) -> int:
+        """Delete every key of the job; returns how many there were.
+
+        Raises:
+            UsageError: it has members, and ``force`` is not given.
+        """
+        if not force and self.exists():
+            members = [member.worker for member in self.status().members]
+            if members:
+                raise UsageError(
+                    f"job {self.name} has members ({', '.join(members)}): stop it first, or force the deletion"
+                )
+        self._reader = None
+        return self._link.run(lambda wire: _delete(wire, self.keys.prefix))
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _current(self) -> tuple[str, int]:
+        run, epoch = self._link.run(lambda wire: wire.call("HMGET", self.keys.config, "run", "epoch"))
+        if run is None:
+            raise self._absent()
+        return run.decode(), int(epoch)
+
+    def _reap(self) -> None:
+        run, epoch = self._current()
+        try:
+            self._link.run(lambda wire: observe(wire, self._scripts, run, epoch))
+        except Refusal as refusal:
+            raise self._changed(refusal) from None
+
+    def _read(self) -> Reader:
+        run, epoch = self._current()
+        if self._reader is None or self._reader.host.caller.run != run:
+            caller = Caller(run, epoch, "", 0, "-", "-", 0)
+            self._reader = Reader(_Onlooker(self._link, caller), self.keys)
+        return self._reader
+
+    def _configure(self, field: str, value: str) -> None:
+        run, _ = self._current()
+
+        def change(wire: Wire) -> None:
+            while True:
+                old = wire.call("HGET", self.keys.config, field)
+                try:
+                    self._scripts.configure(wire, run, field, (old or b"").decode(), value)
+                    return
+                except Refusal as refusal:
+                    if refusal.code is not Code.CHANGED:
+                        raise
+                    # somebody changed it between the look and the change: look again
+
+        try:
+            self._link.run(change)
+        except Refusal as refusal:
+            raise self._changed(refusal) from None
+
+    def _absent(self) -> StateLost:
+        return StateLost(f"there is no job {self.name} on {self._link.endpoint.label}: see ssp-redis jobs")
+
+    def _changed(self, refusal: Refusal) -> SSPError:
+        if refusal.code is Code.LOST:
+            return lost(self.name)
+        return SSPError(f"job {self.name} changed meanwhile ({refusal}): try again")
+
+
+def list_jobs(url: str | None = None) -> list[str]:
+    """The names of all jobs on a server."""
+    link = Link(Endpoint(resolve_url(url)), 5.0)
+    try:
+        found = link.run(lambda wire: _scan(wire, "ssp:{*}:config"))
+    finally:
+        link.drop()
+    return sorted(key.decode()[5:].rpartition("}")[0] for key in found)
+
+
+def _scan(wire: Wire, pattern: str) -> set[bytes]:
+    found: set[bytes] = set()
+    cursor = b"0"
+    while True:
+        cursor, keys = wire.call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+        found.update(keys)
+        if cursor == b"0":
+            return found
+
+
+def _delete(wire: Wire, prefix: str) -> int:
+    pattern = prefix.replace("[", "\\[") + "*"
+    doomed = sorted(_scan(wire, pattern))
+    for i in range(0, len(doomed), 1000):
+        wire.call("UNLINK", *doomed[i : i + 1000])
+    return len(doomed)
+
+
+def _pairs(reply: list[bytes]) -> list[tuple[bytes, bytes]]:
+    return list(zip(reply[::2], reply[1::2], strict=True))
+
+
+def _bound(text: str) -> float:
+    return math.inf if text == "-1" else int(text)
+
+
+def _natural(worker: str) -> tuple[int, int, str]:
+    return (0, int(worker), "") if worker.isdigit() else (1, 0, worker)

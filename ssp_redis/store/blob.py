@@ -1,0 +1,68 @@
+"""The header in front of every stored block: what the bytes are, so that nothing foreign is ever taken for numbers."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import TableMismatch
+from ..lua import SCHEMA
+
+_HEADER = struct.Struct("<4sBBBxQIIQQQQ8x")
+#: Bytes in front of the elements; a multiple of 64, so that what follows is aligned.
+HEADER_SIZE = _HEADER.size
+_MAGIC = b"SSPB"
+_DELTA, _BASE = 1, 2
+
+#: dtype → its number in a header.
+DTYPES = {"float32": 1, "float64": 2}
+
+
+def dtype_of(name: str) -> np.dtype[np.generic]:
+    """The numpy dtype of that name, if a table may have it.
+
+    Raises:
+        TableMismatch: it may not.
+    """
+    if name not in DTYPES:
+        raise TableMismatch(f"a table of {name} is not supported: use one of {', '.join(DTYPES)}")
+    return np.dtype(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Which block of which table a header speaks of."""
+
+    run: int
+    table: int
+    block: int
+    dtype: str
+    elements: int
+
+
+def delta_header(block: Block, incarnation: int, clock: int, ring: int, slot: int) -> bytes:
+    """Header of a worker's delta of one clock. An incarnation is unique in a job, so it names the worker too."""
+    return _pack(block, _DELTA, incarnation, clock, ring << 16 | slot)
+
+
+def base_header(block: Block, generation: int, version: int, epoch: int) -> bytes:
+    """Header of a base: the exact sum of the first ``version`` entries of the log."""
+    return _pack(block, _BASE, generation, version, epoch)
+
+
+def is_base(header: bytes, block: Block, generation: int, epoch: int) -> bool:
+    """Is this the header of that generation's base, written in this epoch or before?"""
+    try:
+        magic, schema, kind, dtype, run, table, number, elements, a, _, c = _HEADER.unpack(header)
+    except struct.error:
+        return False
+    expected = (_MAGIC, SCHEMA, _BASE, DTYPES[block.dtype], block.run, block.table, block.block, block.elements)
+    return (magic, schema, kind, dtype, run, table, number, elements) == expected and a == generation and c <= epoch
+
+
+def _pack(block: Block, kind: int, a: int, b: int, c: int) -> bytes:
+    return _HEADER.pack(
+        _MAGIC, SCHEMA, kind, DTYPES[block.dtype], block.run, block.table, block.block, block.elements, a, b, c
+    )

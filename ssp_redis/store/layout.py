@@ -1,0 +1,109 @@
+"""How a table is cut: along axis 0 into blocks of about 1 MiB, the blocks dealt out in shares.
+
+A share is what is folded and committed as one; shares are owned by the members in turn, which saves bytes and decides
+nothing: any member may fold any share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import TableMismatch
+from .blob import Block, dtype_of
+
+#: A block is at most about this large (bytes).
+BLOCK = 1 << 20
+#: A table is cut into shares of at least about this size, one per worker at the most (bytes).
+SHARE = 1 << 18
+#: A ring has as many slots as fit in this, within 3 … 64 (bytes).
+_RING = 1 << 20
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The cut of one table; the same words (:meth:`describe`) for everybody."""
+
+    number: int
+    name: str
+    run: int
+    dtype: str
+    shape: tuple[int, ...]
+    shares: int
+    blocks_per_share: int
+    rows_per_block: int
+    #: Deltas a worker may have in the store before a base must hold the oldest.
+    slots: int
+
+    @classmethod
+    def cut(cls, name: str, dtype: str, shape: tuple[int, ...], workers: int) -> Layout:
+        """Cut a new table for so many workers; number and run are the store's to give."""
+        dtype_of(dtype)
+        rows, width = _rows(shape)
+        row_bytes = max(1, width * np.dtype(dtype).itemsize)
+        size = rows * row_bytes
+        shares = max(1, min(workers, size // SHARE, rows))
+        share_rows = math.ceil(rows / shares)
+        blocks = max(1, math.ceil(share_rows * row_bytes / BLOCK))
+        block_rows = math.ceil(share_rows / blocks)
+        blocks = math.ceil(share_rows / block_rows)
+        shares = math.ceil(rows / (blocks * block_rows))
+        slots = max(3, min(64, _RING // max(size, 1)))
+        return cls(0, name, 0, dtype, shape, shares, blocks, block_rows, slots)
+
+    @classmethod
+    def parse(cls, name: str, number: int, run: int, description: str) -> Layout:
+        """The inverse of :meth:`describe`."""
+        try:
+            dtype, shape, shares, blocks, rows, slots = description.split(":")
+            dims = () if shape == "-" else tuple(int(size) for size in shape.split("x"))
+            return cls(number, name, run, dtype, dims, int(shares), int(blocks), int(rows), int(slots))
+        except ValueError:
+            raise TableMismatch(f"table {name}: its description {description!r} cannot be read") from None
+
+    def describe(self) -> str:
+        """One word that says it all: dtype:shape:shares:blocks per share:rows per block:slots."""
+        shape = "x".join(map(str, self.shape)) or "-"
+        return f"{self.dtype}:{shape}:{self.shares}:{self.blocks_per_share}:{self.rows_per_block}:{self.slots}"
+
+    @property
+    def elements(self) -> int:
+        """Number of elements of the whole table."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole table, headers not counted."""
+        return self.elements * np.dtype(self.dtype).itemsize
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks that hold rows."""
+        return math.ceil(_rows(self.shape)[0] / self.rows_per_block)
+
+    def blocks_of(self, share: int) -> range:
+        """The blocks of a share."""
+        first = share * self.blocks_per_share
+        return range(first, min(first + self.blocks_per_share, self.blocks))
+
+    def extent(self, block: int) -> slice:
+        """Which elements of the flattened table a block holds."""
+        rows, width = _rows(self.shape)
+        first = block * self.rows_per_block
+        return slice(first * width, min(rows, first + self.rows_per_block) * width)
+
+    def block(self, block: int) -> Block:
+        """What a header says of a block."""
+        part = self.extent(block)
+        return Block(self.run, self.number, block, self.dtype, part.stop - part.start)
+
+    def memory(self, workers: int) -> int:
+        """Bytes in Redis at the most: two generations and a scratch of the base, and a ring for each worker."""
+        return (3 + self.slots * workers) * (self.nbytes + 64 * self.blocks)
+
+
+def _rows(shape: Sequence[int]) -> tuple[int, int]:
+    return (shape[0], math.prod(shape[1:])) if shape else (1, 1)

@@ -1,0 +1,81 @@
+"""The part of the log that this process knows: tags in order, from ``start`` to ``end``.
+
+A version is a length of a log prefix. Joins and departures stand in it too, so a prefix says by itself whose deltas
+are in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """One entry of the log. ``kind``: j joined, t ticked, l left, r restored after a rollback."""
+
+    kind: str
+    worker: str
+    incarnation: int
+    clock: int
+    #: "worker:incarnation:number" of the ring that the tick's deltas are in.
+    ring: str
+    number: int
+    #: table number → slot, for each table the tick touched.
+    slots: dict[int, int]
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> Tag:
+        """Read kind:worker:incarnation:clock:ring:tables."""
+        kind, worker, incarnation, clock, ring, rest = text.split(":")
+        slots: dict[int, int] = {}
+        number = 0
+        if kind == "t" and rest:
+            number = int(ring)
+            for word in rest.split(","):
+                table, _, slot = word.partition(".")
+                slots[int(table)] = int(slot)
+        return cls(kind, worker, int(incarnation), int(clock), f"{worker}:{incarnation}:{ring}", number, slots, text)
+
+
+class Log:
+    """Tags from ``start`` on, appended to and, once no view needs them, dropped."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Know nothing."""
+        self.known = False
+        self.start = 0
+        self.tags: list[Tag] = []
+
+    @property
+    def end(self) -> int:
+        """Length of the log prefix that is known."""
+        return self.start + len(self.tags)
+
+    def begin(self, end: int, texts: list[str]) -> None:
+        """Start anew with the last tags before ``end``."""
+        self.known = True
+        self.start = end - len(texts)
+        self.tags = [Tag.parse(text) for text in texts]
+
+    def extend(self, texts: list[str]) -> None:
+        """What followed."""
+        self.tags.extend(map(Tag.parse, texts))
+
+    def since(self, version: int) -> list[Tag]:
+        """The tags after a prefix; the caller has checked ``start <= version``."""
+        return self.tags[version - self.start :]
+
+    def last(self, version: int) -> str:
+        """The text of the last tag of a prefix."""
+        return self.tags[version - 1 - self.start].text
+
+    def drop(self, version: int) -> None:
+        """Forget what lies before a prefix, but for its last tag, which a commit has to name."""
+        count = version - 1 - self.start
+        if count > 512:
+            del self.tags[:count]
+            self.start += count

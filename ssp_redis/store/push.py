@@ -1,0 +1,95 @@
+"""One clock's deltas on their way: written to slots of the worker's own, then made to count by the tick."""
+
+from __future__ import annotations
+
+from ..connection import Wire, command
+from ..keys import StoreKeys
+from .blob import delta_header
+from .ring import Ring
+from .view import Array, View, as_bytes
+
+#: Up to this many bytes, deltas and tick are one transaction and one round trip.
+SMALL = 1 << 16
+#: How many bytes of deltas may be unacknowledged at once.
+_WINDOW = 4 << 20
+
+
+class TablePush:
+    """What one tick carries (see ``clock.Push``). The deltas are frozen: said again, they are the same.
+
+    Args:
+        clock: the clock that the tick takes the worker to.
+        known: log position after which the tick shall bring the tags, −1: none.
+    """
+
+    def __init__(self, keys: StoreKeys, ring: Ring, views: list[View], clock: int, known: int) -> None:
+        self._keys = keys
+        self._ring = ring
+        self.views = views
+        self.clock = clock
+        self.known = known
+        self._nbytes = sum(view.layout.nbytes for view in views)
+
+    @property
+    def note(self) -> str:
+        """ "ring:table.slot,…": where a reader finds the deltas."""
+        if not self.views:
+            return "-:"
+        slots = ",".join(f"{v.layout.number}.{self._ring.slot(v.layout.number, v.layout.slots)}" for v in self.views)
+        return f"{self._ring.number}:{slots}"
+
+    def commands(self) -> list[bytes] | None:
+        """All as commands for the tick's transaction, if they are small enough."""
+        if self._nbytes > SMALL:
+            return None
+        words = self._register()
+        for view in self.views:
+            delta = _frozen(view)
+            for block, key, header in self._blocks(view):
+                words.append(command("SET", key, header + delta[view.layout.extent(block)].tobytes()))
+        return words
+
+    def send(self, wire: Wire) -> None:
+        """Write all, and return when all is acknowledged: only then may the tick make it count."""
+        wire.call_all(self._register())
+        outstanding = replies = 0
+        for view in self.views:
+            delta = _frozen(view)
+            for block, key, header in self._blocks(view):
+                part = as_bytes(delta[view.layout.extent(block)])
+                wire.send_set(key, header, part)
+                outstanding += part.nbytes
+                replies += 1
+                if outstanding > _WINDOW:
+                    wire.read_all(replies)
+                    outstanding = replies = 0
+        wire.read_all(replies)
+
+    def renew(self) -> None:
+        """Nobody knows what of the last attempt is still on its way: turn to a fresh ring."""
+        if self.views:
+            self._ring.renew()
+
+    def _register(self) -> list[bytes]:
+        if self._ring.registered or not self.views:
+            return []
+        # before the first SET: what can be found can be swept
+        self._ring.registered = True
+        return [command("SADD", self._keys.rings, self._ring.name)]
+
+    def _blocks(self, view: View) -> list[tuple[int, str, bytes]]:
+        layout, ring = view.layout, self._ring
+        slot = ring.slot(layout.number, layout.slots)
+        return [
+            (
+                block,
+                self._keys.slot(layout.number, block, ring.name, slot),
+                delta_header(layout.block(block), ring.incarnation, self.clock, ring.number, slot),
+            )
+            for block in range(layout.blocks)
+        ]
+
+
+def _frozen(view: View) -> Array:
+    assert view.frozen is not None
+    return view.frozen

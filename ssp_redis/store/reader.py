@@ -1,0 +1,195 @@
+"""Reading tables: what the log says, which bases there are, and views brought to the end of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from ..connection import Endpoint, Wire
+from ..errors import StateLost, TableMismatch
+from ..keys import JobKeys, StoreKeys
+from ..lua import Code, Refusal
+from ..scripts import Caller, Claim, StoreScripts, Tags
+from .layout import Layout
+from .log import Log, Tag
+from .view import Taken, View
+
+T = TypeVar("T")
+#: A view that cannot be read whole after so many tries, each from the newest base, is gone, not just overwritten.
+_TRIES = 8
+
+
+class Host(Protocol):
+    """Whom a store works for: a member of the job, or somebody who looks on (``caller.incarnation`` 0)."""
+
+    endpoint: Endpoint
+    caller: Caller
+
+    @property
+    def clock(self) -> int:
+        """Ticks completed."""
+
+    def run(self, operation: Callable[[Wire], T]) -> T:
+        """Run a repeatable exchange; where the store asks for a sync, sync and run it again."""
+
+    def seen(self, position: int, tag: str) -> None:
+        """The last entry of the log that was read."""
+
+
+class Reader:
+    """The tables of one run, as far as this process has opened them."""
+
+    def __init__(self, host: Host, job: JobKeys) -> None:
+        self.host = host
+        self.job = job
+        self.run_id = int(host.caller.run, 16)
+        self.keys = StoreKeys(job.prefix, host.caller.run)
+        self.scripts = StoreScripts(job, self.keys)
+        self.log = Log()
+        self.bases: dict[str, tuple[int, int]] = {}
+        self.views: dict[str, View] = {}
+        #: Of the moment at which the log's end was read: epoch, membership, and the min clock of the others.
+        self.epoch = -1
+        self.membership = -1
+        self.others: int | None = None
+        #: The host's clock at that moment.
+        self.at = -1
+        #: Clock of the own tag last seen in the log.
+        self.own = 0
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Name and description of every table that is there."""
+        reply = self.host.run(lambda wire: wire.call("HGETALL", self.keys.tables))
+        found = []
+        for i in range(0, len(reply), 2):
+            _, state, _, _, description = reply[i + 1].decode().split(" ")
+            if state == "ready":
+                found.append((reply[i].decode(), description))
+        return found
+
+    def ask(self, name: str) -> View | None:
+        """The view of a table, None when nobody has made it."""
+        if name in self.views:
+            return self.views[name]
+        try:
+            claim = self.host.run(lambda wire: self.scripts.claim(wire, self.host.caller.run, name, "-", 0, 0))
+        except Refusal as refusal:
+            if refusal.code is Code.CLAIMED:
+                return None
+            raise
+        return self.open(name, claim) if claim.state == "ready" else None
+
+    def open(self, name: str, claim: Claim) -> View:
+        """A view of a table that is there."""
+        layout = Layout.parse(name, claim.number, self.run_id, claim.description)
+        self.views[name] = view = View(layout, self.keys)
+        # its base may stand where the log as known here has not begun or has ended
+        self.log.clear()
+        return view
+
+    # -- the log -----------------------------------------------------------------------------------------------------
+
+    def learn(self, wire: Wire) -> None:
+        """Read the log to its end, and the versions of the bases."""
+        caller = self.host.caller
+        epoch = caller.epoch if caller.incarnation else None
+        known = self.log.end if self.log.known and self.epoch == caller.epoch else -1
+        try:
+            read = self.scripts.read(wire, caller.run, epoch, caller.worker, known)
+        except Refusal as refusal:
+            if refusal.code is not Code.TRIMMED:
+                raise
+            # trimmed, or shorter than it was: a sync tells which, then the log is read anew
+            self.log.clear()
+            raise Refusal(Code.RESYNC, refusal.words) from None
+        if known < 0:
+            self.log.begin(read.end, read.tags)
+        else:
+            self.log.extend(read.tags)
+        self.bases.update(read.bases)
+        if self.epoch not in (-1, read.epoch):
+            for view in self.views.values():
+                view.forget()
+        self.epoch, self.membership, self.others = read.epoch, read.membership, read.others
+        self.at = self.host.clock
+        self._learned(len(read.tags))
+
+    def hear(self, tags: Tags, membership: int) -> None:
+        """A tick brought the tags since the end that was known."""
+        if tags.tags is None:
+            self.log.clear()
+            return
+        self.log.extend(tags.tags)
+        self.membership, self.others, self.at = membership, tags.others, self.host.clock
+        self._learned(len(tags.tags))
+
+    def _learned(self, count: int) -> None:
+        if not count:
+            return
+        incarnation = self.host.caller.incarnation
+        for tag in self.log.tags[-count:]:
+            if tag.incarnation == incarnation and tag.kind == "t":
+                self.own = tag.clock
+            self.notice(tag)
+        self.host.seen(self.log.end - 1, self.log.tags[-1].text)
+
+    def notice(self, tag: Tag) -> None:
+        """A tag was read for the first time."""
+
+    def serves(self, epoch: int, membership: int, clock: int, staleness: int) -> bool:
+        """Is the log as it is known enough for a read at ``clock``?"""
+        return Taken(self.epoch, self.membership, self.others, self.at).serves(epoch, membership, clock, staleness)
+
+    # -- views -------------------------------------------------------------------------------------------------------
+
+    def refresh(self, view: View, learn: bool = True) -> None:
+        """Bring a view to the end of the log; ``learn`` False trusts the log as it is known.
+
+        Raises:
+            StateLost: a value is gone from the server.
+        """
+
+        def bring(wire: Wire) -> bool:
+            nonlocal learn
+            number, shares = view.layout.number, range(view.layout.shares)
+            if learn or not self.log.known or self.epoch != self.host.caller.epoch:
+                self.learn(wire)
+            if any(f"{number}.{share}" not in self.bases for share in shares):
+                self.learn(wire)
+                if any(f"{number}.{share}" not in self.bases for share in shares):
+                    raise StateLost(f"table {view.layout.name}: its bases are gone from the server")
+            if any(max(view.versions[share], self.bases[f"{number}.{share}"][0]) < self.log.start for share in shares):
+                self.log.clear()
+                self.learn(wire)
+            learn = True  # if it has to be done again, then with what the log says by then
+            work = view.plan(self.log, self.bases, self.epoch, self.host.caller.incarnation)
+            return view.bring(wire, work, self.log.end)
+
+        for _ in range(_TRIES):
+            if self.host.run(bring):
+                view.settle(self.own)
+                view.taken = Taken(self.epoch, self.membership, self.others, self.at)
+                self.trim()
+                return
+        raise StateLost(
+            f"table {view.layout.name}: a base or a delta is missing or foreign, and stays so: it was deleted, or "
+            "evicted by a memory policy (set maxmemory-policy noeviction)"
+        )
+
+    def trim(self) -> None:
+        """Forget tags that every view holds."""
+        if len(self.log.tags) > 1024:
+            low = min((view.version for view in self.views.values()), default=self.log.end)
+            if low < self.log.end - 4096:
+                # a view that nobody reads: it starts from its base when somebody does
+                low = self.log.end - 4096
+            self.log.drop(low)
+
+    def check(self, view: View, shape: tuple[int, ...], dtype: str) -> None:
+        """Raise TableMismatch unless the table is of that shape and dtype."""
+        layout = view.layout
+        if layout.shape != shape or layout.dtype != dtype:
+            raise TableMismatch(
+                f"table {layout.name} is {layout.dtype} of shape {layout.shape}, not {dtype} of shape {shape}: "
+                "use the same everywhere, or another name or run"
+            )

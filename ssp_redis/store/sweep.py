@@ -1,0 +1,70 @@
+"""What is left behind, and how it goes: rings of departed workers once they are folded, runs that were replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..connection import Wire, command
+from ..keys import StoreKeys
+from .layout import Layout
+
+
+def layouts(wire: Wire, keys: StoreKeys) -> list[Layout]:
+    """Every table of a run, half-made ones included."""
+    reply = wire.call("HGETALL", keys.tables)
+    found = []
+    for i in range(0, len(reply), 2):
+        number, _, _, _, description = reply[i + 1].decode().split(" ")
+        found.append(Layout.parse(reply[i].decode(), int(number), 0, description))
+    return found
+
+
+def rings(wire: Wire, keys: StoreKeys) -> set[str]:
+    """Every ring that may hold deltas."""
+    return {ring.decode() for ring in wire.call("SMEMBERS", keys.rings)}
+
+
+def delete_rings(wire: Wire, keys: StoreKeys, names: Iterable[str]) -> None:
+    """Delete the slots of rings that no tag refers to any more, and the scratch of their incarnations."""
+    tables = layouts(wire, keys)
+    for ring in names:
+        incarnation = int(ring.split(":")[1])
+        doomed = []
+        for layout in tables:
+            for block in range(layout.blocks):
+                doomed += [keys.slot(layout.number, block, ring, slot) for slot in range(layout.slots)]
+                doomed.append(keys.scratch(layout.number, block, incarnation))
+        _in_batches(wire, "UNLINK", doomed)
+        wire.call("SREM", keys.rings, ring)
+
+
+def every_key(wire: Wire, keys: StoreKeys) -> list[str]:
+    """Every key that a run may have, its lists of tables, bases and rings last."""
+    names = rings(wire, keys)
+    found = [
+        key
+        for layout in layouts(wire, keys)
+        for key in keys.every(layout.number, layout.blocks, layout.slots, sorted(names))
+    ]
+    return [*found, keys.bases, keys.rings, keys.tables]
+
+
+def erase(wire: Wire, keys: StoreKeys) -> None:
+    """Delete all of a run's tables."""
+    _in_batches(wire, "UNLINK", every_key(wire, keys))
+
+
+def expire(wire: Wire, keys: StoreKeys, milliseconds: int | None) -> None:
+    """Let all of a run's tables expire, or (None) keep them."""
+    found = every_key(wire, keys)
+    for i in range(0, len(found), 1000):
+        batch = found[i : i + 1000]
+        if milliseconds is None:
+            wire.call_all([command("PERSIST", key) for key in batch])
+        else:
+            wire.call_all([command("PEXPIRE", key, milliseconds) for key in batch])
+
+
+def _in_batches(wire: Wire, verb: str, keys: list[str]) -> None:
+    for i in range(0, len(keys), 1000):
+        wire.call(verb, *keys[i : i + 1000])

@@ -1,0 +1,250 @@
+"""One process's copy of a table: the master, exactly a prefix of the log, and its own deltas laid over it.
+
+The master is summed strictly in the order of the log, share by share, starting from a base that was summed in the same
+order: whoever computes a prefix gets the same bits. Only a master is ever published as a base; what is not in the log
+yet lies in the overlay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..connection import Wire, command
+from ..keys import StoreKeys
+from .blob import HEADER_SIZE, delta_header, is_base
+from .layout import Layout
+from .log import Log, Tag
+
+Array = NDArray[np.floating]
+#: How many bytes of values may be on their way at once.
+_WINDOW = 1 << 20
+
+
+@dataclass
+class Fetch:
+    """One value to get; ``use`` does with it what is to be done, or returns False when it is not the right one."""
+
+    key: str
+    size: int
+    target: memoryview
+    use: Callable[[bytes], bool]
+    share: int
+
+
+@dataclass
+class Step:
+    """A delta to add without any traffic, in its turn."""
+
+    use: Callable[[], object]
+    share: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The moment that a view shows."""
+
+    epoch: int
+    membership: int
+    #: Min clock of the other members; None: there was no other.
+    others: int | None
+    #: The reader's own clock.
+    clock: int
+
+    def serves(self, epoch: int, membership: int, clock: int, staleness: int) -> bool:
+        """Does a view of this moment hold what a read at ``clock`` must hold (Ho et al. 2013, §3)?
+
+        Every delta with a timestamp up to clock − staleness − 1 of every other member: it does while their min at that
+        moment is at least clock − staleness. After a change of membership that min is another one.
+        """
+        if self.epoch != epoch or self.membership != membership:
+            return False
+        return staleness < 0 or self.others is None or self.others >= clock - staleness
+
+
+@dataclass
+class View:
+    """A table as this process has it."""
+
+    layout: Layout
+    keys: StoreKeys
+    #: Version of each share of the master; −1: unknown, start from the base.
+    versions: list[int] = field(default_factory=list)
+    master: Array = field(init=False)
+    #: Own committed deltas that the master does not hold yet, by the clock of their tag.
+    held: dict[int, Array] = field(default_factory=dict)
+    #: A delta that is being pushed, then one that is still open.
+    frozen: Array | None = None
+    open: Array | None = None
+    current: Array | None = None
+    taken: Taken | None = None
+
+    def __post_init__(self) -> None:
+        self.master = np.zeros(self.layout.elements, self.layout.dtype)
+        self.scratch = np.empty(self.layout.extent(0).stop, self.layout.dtype)
+        self.versions = [-1] * self.layout.shares
+
+    def forget(self) -> None:
+        """The master is worth nothing any more (new epoch)."""
+        self.taken = None
+        self.versions = [-1] * self.layout.shares
+        self.current = None
+
+    @property
+    def version(self) -> int:
+        """The log prefix that all of the master holds."""
+        return min(self.versions)
+
+    # -- own deltas --------------------------------------------------------------------------------------------------
+
+    def add(self, delta: Array) -> None:
+        """Add to the open clock's delta."""
+        if self.open is None:
+            self.open = delta.copy()
+        else:
+            self.open += delta
+        if self.current is not None:
+            self.current += delta
+
+    def add_rows(self, delta: Array, rows: NDArray[np.intp]) -> None:
+        """Add rows; rows named twice add up."""
+        if self.open is None:
+            self.open = np.zeros_like(self.master)
+        shape = self.layout.shape
+        np.add.at(self.open.reshape(shape), rows, delta)
+        if self.current is not None:
+            np.add.at(self.current.reshape(shape), rows, delta)
+
+    def value(self) -> Array:
+        """Master and overlay, flat; belongs to the view."""
+        if self.current is None:
+            self.current = self.master.copy()
+            for delta in self.held.values():
+                self.current += delta
+            if self.frozen is not None:
+                self.current += self.frozen
+            if self.open is not None:
+                self.current += self.open
+        return self.current
+
+    def committed(self, clock: int) -> None:
+        """The frozen delta is in the log."""
+        if self.frozen is not None:
+            self.held[clock] = self.frozen
+            self.frozen = None
+
+    # -- bringing the master forward ---------------------------------------------------------------------------------
+
+    def plan(self, log: Log, bases: dict[str, tuple[int, int]], epoch: int, incarnation: int) -> list[Fetch | Step]:
+        """What to get and add to bring every share to the end of the log, the cheaper way, in the order of the log."""
+        work: list[Fetch | Step] = []
+        number = self.layout.number
+        for share in range(self.layout.shares):
+            base, generation = bases[f"{number}.{share}"]
+            version = self.versions[share]
+            lacking = [tag for tag in log.since(version) if number in tag.slots] if version >= log.start else []
+            foreign = sum(1 for tag in lacking if not self._mine(tag, incarnation))
+            newer = [tag for tag in log.since(base) if number in tag.slots] if base >= log.start else []
+            from_base = 1 + sum(1 for tag in newer if not self._mine(tag, incarnation))
+            if version < log.start or (base > version and from_base < foreign):
+                work += self._base(share, generation, epoch)
+                lacking = newer
+            for tag in lacking:
+                work += self._delta(share, tag, incarnation)
+        return work
+
+    def _mine(self, tag: Tag, incarnation: int) -> bool:
+        return tag.incarnation == incarnation and tag.clock in self.held
+
+    def _base(self, share: int, generation: int, epoch: int) -> list[Fetch | Step]:
+        work: list[Fetch | Step] = []
+        for block in self.layout.blocks_of(share):
+            what = self.layout.block(block)
+            part = self.master[self.layout.extent(block)]
+            work.append(
+                Fetch(
+                    self.keys.base(self.layout.number, block, generation),
+                    part.nbytes,
+                    as_bytes(part),
+                    lambda header, what=what: is_base(header, what, generation, epoch),  # type: ignore[misc]
+                    share,
+                )
+            )
+        return work
+
+    def _delta(self, share: int, tag: Tag, incarnation: int) -> list[Fetch | Step]:
+        work: list[Fetch | Step] = []
+        number = self.layout.number
+        mine = self._mine(tag, incarnation)
+        for block in self.layout.blocks_of(share):
+            extent = self.layout.extent(block)
+            part = self.master[extent]
+            if mine:
+                work.append(Step(lambda part=part, delta=self.held[tag.clock][extent]: _add(part, delta), share))  # type: ignore[misc]
+                continue
+            slot = tag.slots[number]
+            expected = delta_header(self.layout.block(block), tag.incarnation, tag.clock, tag.number, slot)
+            delta = self.scratch[: part.size]
+            work.append(
+                Fetch(
+                    self.keys.slot(number, block, tag.ring, slot),
+                    part.nbytes,
+                    as_bytes(delta),
+                    lambda header, expected=expected, part=part, delta=delta: (  # type: ignore[misc]
+                        header == expected and _add(part, delta)
+                    ),
+                    share,
+                )
+            )
+        return work
+
+    def bring(self, wire: Wire, work: list[Fetch | Step], end: int) -> bool:
+        """Carry out a plan. False when a value was missing or foreign: that share starts again from its base."""
+        if not work:
+            self.versions = [end] * self.layout.shares
+            return True
+        touched = {item.share for item in work}
+        for share in touched:
+            # until all of it is in, it is nothing: an interruption leaves no half sum that could be taken for one
+            self.versions[share] = -1
+        self.current = None
+        bad: set[int] = set()
+        header = bytearray(HEADER_SIZE)
+        fetches = [item for item in work if isinstance(item, Fetch)]
+        sent, outstanding = 0, 0
+        for item in work:
+            if isinstance(item, Step):
+                if item.share not in bad:
+                    item.use()
+                continue
+            batch: list[bytes] = []
+            while sent < len(fetches) and (outstanding == 0 or outstanding + fetches[sent].size + 128 <= _WINDOW):
+                batch.append(command("GET", fetches[sent].key))
+                outstanding += fetches[sent].size + 128
+                sent += 1
+            if batch:
+                wire.send(b"".join(batch))
+            arrived = wire.read_into(memoryview(header), item.target)
+            outstanding -= item.size + 128
+            if item.share not in bad and not (arrived and item.use(bytes(header))):
+                bad.add(item.share)
+        self.versions = [-1 if share in bad else end for share in range(self.layout.shares)]
+        return not bad
+
+    def settle(self, clock: int) -> None:
+        """Own deltas up to that clock are in the master now, all shares of it, and need not be held any longer."""
+        for done in [held for held in self.held if held <= clock]:
+            del self.held[done]
+
+
+def as_bytes(values: Array) -> memoryview:
+    """The memory of a contiguous array."""
+    return memoryview(values).cast("B")  # type: ignore[arg-type]
+
+
+def _add(part: Array, delta: Array) -> bool:
+    part += delta
+    return True

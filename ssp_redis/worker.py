@@ -1,0 +1,370 @@
+"""A worker: its clock and its tables together."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .clock import Clock
+from .config import UNSET, Settings, Unset, resolve
+from .connection import Wire
+from .errors import JobStopped, Loss, SSPError, TableMismatch, UsageError
+from .keys import StoreKeys, check_name
+from .store import sweep
+from .store.blob import DTYPES
+from .store.push import TablePush
+from .store.store import Store
+from .store.view import View
+from .table import Table
+
+#: Seconds that leaving may take while the server is away.
+_LEAVE = 2.0
+
+
+def join(
+    url: str | None = None,
+    *,
+    job: str | None = None,
+    worker: str | int | None = None,
+    workers: int | None = None,
+    staleness: float | Unset | None = UNSET,
+    lease: float | None = None,
+    run: str | None = None,
+    timeout: float | None = None,
+    retain: float | None = None,
+    refresh: int | None = None,
+    reconnect_timeout: float = 30.0,
+    recheck: float = 2.0,
+    strict: bool = False,
+) -> Worker:
+    """Join a job, which is made if there is none, and return when the start quorum is there and the worker admitted.
+
+    What is left out is taken from the environment (``SSP_REDIS_URL``, ``REDIS_URL``; ``SSP_REDIS_JOB``, ``_ID``,
+    ``_WORKERS``, ``_STALENESS``, ``_RUN``; ``RANK``, ``WORLD_SIZE``), else adopted from the job, else a default.
+
+    Args:
+        url: redis://, rediss:// or unix://.
+        job: the job's name.
+        worker: this worker's id; None claims the lowest that is free. A live id is taken over at once.
+        workers: start quorum: nobody passes ``join`` before so many members are there. Default 1.
+        staleness: clocks that a worker may be ahead of the slowest; 0 bulk-synchronous, None or inf asynchronous.
+            Default 0.
+        lease: seconds a silent member is waited for. Default 10.
+        run: name of the run; another one than the job's begins from zero, when nobody is left in the old one.
+        timeout: seconds to wait at the most, None: for ever.
+        retain: seconds that a job without members is kept. Default 7 days.
+        refresh: clocks after which a read is renewed even if it could still serve: fresher reads converge better
+            (Wei et al., SoCC 2015). Default (staleness + 1) // 2, 1 when unbounded.
+        reconnect_timeout: seconds to go on trying while the server is away.
+        recheck: seconds between looks at the clocks while waiting, in case a notification is lost.
+        strict: raise :class:`RolledBack` when the server forgot what it had acknowledged (else: logged and counted).
+
+    Raises:
+        UsageError: a bad argument; nothing was sent.
+        WaitTimeout, JobMismatch, StateLost, ServerUnavailable, ServerRefused: see :mod:`ssp_redis.errors`.
+    """
+    settings = resolve(url, job, worker, workers, staleness, lease, run, retain, reconnect_timeout, recheck, strict)
+    if timeout is not None and not timeout >= 0:
+        raise UsageError(f"timeout {timeout!r} is not a number of seconds")
+    if refresh is not None and refresh < 1:
+        raise UsageError(f"refresh {refresh!r} is not a number of clocks from 1 up")
+    return Worker(settings, timeout, refresh)
+
+
+class Worker:
+    """A member of a job. Made by :func:`join`; use it with ``with``, in one thread."""
+
+    def __init__(self, settings: Settings, timeout: float | None = None, refresh: int | None = None) -> None:
+        self._clock = Clock.join(settings, timeout)
+        self._clock.on_members = self._members_changed
+        self._clock.on_rollback = self._rolled_back
+        self._store: Store | None = None
+        #: What the last tick that was begun carries.
+        self._carried: TablePush | None = None
+        self._refresh = refresh
+        self._callbacks: list[Callable[[list[str]], object]] = []
+        self._push_seconds = 0.0
+        self._pull_seconds = 0.0
+        self._why = "left"
+        self.job = settings.job
+        self.id = self._clock.caller.worker
+        try:
+            self._begin()
+        except BaseException:
+            self._clock.leave()
+            raise
+
+    def _begin(self) -> None:
+        """The first member of an empty job keeps its tables from expiring; a new run sweeps the one it replaces."""
+        clock = self._clock
+        if clock.dropped:
+            old = StoreKeys(clock.keys.prefix, clock.dropped)
+            clock.run(lambda wire: sweep.erase(wire, old))
+        elif clock.alone:
+            keys = StoreKeys(clock.keys.prefix, clock.caller.run)
+            clock.run(lambda wire: sweep.expire(wire, keys, None))
+
+    # -- where it stands ---------------------------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> int:
+        """Ticks completed in this run."""
+        return self._clock.clock
+
+    @property
+    def min_clock(self) -> int:
+        """The smallest clock of the members, as last heard."""
+        return self._clock.standing.min_clock
+
+    @property
+    def staleness(self) -> float:
+        """Clocks that a worker may be ahead of the slowest; inf when unbounded."""
+        bound = self._clock.standing.staleness
+        return math.inf if bound < 0 else bound
+
+    @property
+    def incarnation(self) -> int:
+        """Number of this membership, never reused in the job."""
+        return self._clock.caller.incarnation
+
+    @property
+    def members(self) -> list[str]:
+        """The ids of the members, asked of the server."""
+        reply = self._clock.run(lambda wire: wire.call("ZRANGE", self._clock.keys.order, 0, -1))
+        return sorted(member.decode() for member in reply)
+
+    @property
+    def stopped(self) -> bool:
+        """Has somebody stopped the job, as last heard?"""
+        return self._clock.standing.stopped
+
+    def on_members(self, callback: Callable[[list[str]], object]) -> None:
+        """Call ``callback`` with the ids whenever a call of this worker hears that the membership changed."""
+        self._callbacks.append(callback)
+
+    def _members_changed(self) -> None:
+        if self._callbacks:
+            # heard in the middle of an exchange: ask when it is over
+            self._clock.defer(lambda: [callback(self.members) for callback in self._callbacks])
+
+    # -- clock -------------------------------------------------------------------------------------------------------
+
+    def tick(self, timeout: float | None = None) -> int:
+        """Commit this clock's deltas, advance, and block until admitted. Returns the new clock.
+
+        Raises:
+            WaitTimeout: not admitted within ``timeout`` seconds. The clock has advanced; the next tick finishes the
+                wait first.
+            JobStopped: the job was stopped; the clock has advanced.
+            Evicted, Superseded, StateLost, RolledBack, ServerUnavailable, ServerRefused: :mod:`ssp_redis.errors`.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._finish_wait(timeout)
+        self._commit()
+        self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return self.clock
+
+    def advance(self, timeout: float | None = None) -> int:
+        """The first half of a tick: commit and advance; a wait that is still owed is finished first."""
+        self._finish_wait(timeout)
+        self._commit()
+        return self.clock
+
+    def wait(self, timeout: float | None = None) -> None:
+        """The second half of a tick: block until admitted."""
+        self._clock.wait(timeout)
+        if self._clock.standing.stopped:
+            raise self._clock.stopped()
+
+    def barrier(self, timeout: float | None = None) -> None:
+        """Block until every member's clock is at least mine."""
+        self._clock.barrier(timeout)
+
+    def clocks(self, count: int) -> Iterator[int]:
+        """Run until clock ``count`` or until the job is stopped: yields the clock, ticks at the end of each turn."""
+        while self.clock < count and not self.stopped:
+            yield self.clock
+            try:
+                self.tick()
+            except JobStopped:
+                return
+        if self.clock >= count:
+            self._why = "done"
+
+    def _finish_wait(self, timeout: float | None) -> None:
+        if not self._clock.admitted and not self._clock.interrupted:
+            # a second tick after a timed-out wait would take the lead to s + 2
+            self.wait(timeout)
+
+    def _commit(self, limit: float | None = None) -> None:
+        begun = time.perf_counter()
+        clock, store = self._clock, self._store
+        carried: TablePush | None = None
+        if clock.interrupted:
+            carried = self._carried
+        elif store is not None:
+            carried = store.prepare(self._due(clock.clock + 1))
+        self._carried = carried
+        tags = clock.advance(carried, limit)
+        if store is not None:
+            if carried is not None:
+                store.pushed(carried, clock.standing.end)
+            if tags is not None and carried is not None:
+                store.hear(tags, clock.standing.membership)
+        self._push_seconds += time.perf_counter() - begun
+
+    # -- tables ------------------------------------------------------------------------------------------------------
+
+    def table(self, name: str, init: ArrayLike | None = None) -> Table:
+        """A shared table, made with ``init`` if nobody has made it: created once, the same for everyone.
+
+        Args:
+            name: 1 to 64 of A-Z a-z 0-9 . _ -
+            init: first value, an array of float32 or float64; the shape and dtype must be the same everywhere, the
+                values are those of whoever comes first. None: the table must be there already.
+
+        Raises:
+            UsageError: a bad name or value; nothing was sent.
+            TableMismatch: it is there with another shape or dtype, or is not there and ``init`` is None.
+        """
+        check_name("table", name)
+        if init is None:
+            view = self._tables().ask(name)
+            if view is None:
+                raise TableMismatch(f"job {self.job} has no table {name}: give its first value, table({name!r}, array)")
+            return Table(self, view)
+        array = np.ascontiguousarray(init).reshape(np.shape(init))
+        if array.dtype.name not in DTYPES:
+            raise UsageError(f"table {name}: {array.dtype} is not supported, use one of {', '.join(DTYPES)}")
+        if array.size == 0:
+            raise UsageError(f"table {name}: a table of shape {array.shape} holds nothing")
+        if not np.isfinite(array).all():
+            raise UsageError(f"table {name}: its first value has NaN or infinity in it")
+        return Table(self, self._tables().create(name, array))
+
+    def _tables(self) -> Store:
+        if self._store is None:
+            self._store = Store(self._clock, self._clock.keys, self._clock.workers)
+        return self._store
+
+    def _renewal(self) -> int:
+        bound = self._clock.standing.staleness
+        return self._refresh or (1 if bound < 0 else max(1, (bound + 1) // 2))
+
+    def _due(self, clock: int) -> bool:
+        """Will a read at ``clock`` need the tags?"""
+        assert self._store is not None
+        renewal = self._renewal()
+        return any(v.taken is not None and clock - v.taken.clock >= renewal for v in self._store.views.values())
+
+    def fresh(self, view: View) -> None:
+        """Bring the view forward if it does not hold what a read at this clock must hold, or is due for renewal."""
+        clock, store = self._clock, self._store
+        clock.usable()
+        assert store is not None
+        standing, epoch = clock.standing, clock.caller.epoch
+        taken = view.taken
+        if (
+            taken is not None
+            and clock.clock - taken.clock < self._renewal()
+            and taken.serves(epoch, standing.membership, clock.clock, standing.staleness)
+        ):
+            return
+        begun = time.perf_counter()
+        known = store.at == clock.clock and store.serves(epoch, standing.membership, clock.clock, standing.staleness)
+        store.refresh(view, learn=not known)
+        self._note_losses(store.inquest())
+        store.tend()
+        self._pull_seconds += time.perf_counter() - begun
+
+    def _rolled_back(self, first: int, clock: int) -> list[Loss]:
+        return self._store.rolled_back(first, clock) if self._store is not None else []
+
+    def _note_losses(self, losses: list[Loss]) -> None:
+        if losses:
+            self._clock.note_losses(losses)
+
+    # -- accounting and leaving --------------------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, float | int | str]:
+        """What happened so far, flat: counts, seconds, bytes."""
+        received, sent = self._clock.link.traffic()
+        waits, standing = self._clock.waits, self._clock.standing
+        return {
+            "worker": self.id,
+            "clock": self.clock,
+            "min_clock": standing.min_clock,
+            "lead": self.clock - standing.min_clock,
+            "staleness": self.staleness,
+            "epoch": standing.epoch,
+            "ticks": waits.ticks,
+            "waits": waits.waits,
+            "wait_seconds": waits.seconds,
+            "push_seconds": self._push_seconds,
+            "pull_seconds": self._pull_seconds,
+            "bytes_in": received,
+            "bytes_out": sent,
+            "lost_clocks": sum(loss.last - loss.first + 1 for loss in self._clock.losses if not loss.repushed),
+            "repushed_clocks": sum(loss.last - loss.first + 1 for loss in self._clock.losses if loss.repushed),
+        }
+
+    @property
+    def losses(self) -> list[Loss]:
+        """What the server acknowledged and forgot, as far as this worker knew of it."""
+        return list(self._clock.losses)
+
+    def leave(self, why: str | None = None, *, commit: bool = True) -> None:
+        """Leave the job; what was ``inc``ed in the open clock is committed first. Idempotent.
+
+        Args:
+            why: "done" or "left", for the record; None: done after ``clocks`` ran to its end.
+            commit: False drops the open clock.
+        """
+        clock, store = self._clock, self._store
+        if clock.closed:
+            return
+        retain: int | None = None
+        try:
+            if commit and store is not None and clock.alive:
+                if clock.interrupted:
+                    self._commit(_LEAVE)
+                if any(view.open is not None for view in store.views.values()):
+                    self._commit(_LEAVE)
+                if store.views and len(self.members) == 1:
+                    store.finish()
+            if clock.alive:
+                retain = int(clock.run(lambda wire: wire.call("HGET", clock.keys.config, "retain")) or 0)
+        except SSPError as error:
+            clock.leave("left")
+            if commit:
+                raise SSPError(f"worker {self.id} left without committing its open clock: {error}") from error
+            return
+
+        def after(wire: Wire, left: int) -> None:
+            if store is not None:
+                store.gone(wire, retain if left == 0 else None)
+            elif left == 0 and retain is not None:
+                sweep.expire(wire, StoreKeys(clock.keys.prefix, clock.caller.run), retain)
+
+        clock.leave(why or self._why, after)
+
+    def detach(self) -> None:
+        """Close the connections without leaving: the lease goes on until it runs out or somebody joins as this id."""
+        self._clock.detach()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.leave()
+        else:
+            # the open clock may hold half a step: it is dropped
+            self.leave("left", commit=False)
