@@ -2,8 +2,8 @@
 -- version is what makes folding safe, whoever does it.
 --
 -- Input
---   KEYS[1] config  KEYS[2] clocks  KEYS[3] ids  KEYS[4] log  KEYS[5] tags  KEYS[6] bases
---   KEYS[7…] n scratch blocks of the share, then n base blocks of the generation to come, in the same order; none when
+--   KEYS[1] config  KEYS[2] clocks  KEYS[3] ids  KEYS[4] log  KEYS[5] bases
+--   KEYS[6…] n scratch blocks of the share, then n base blocks of the generation to come, in the same order; none when
 --            no tag between the versions touched the table: then only the version moves
 --   ARGV[1] run  ARGV[2] epoch  ARGV[3] worker  ARGV[4] incarnation  ARGV[5] clock the caller knows
 --   ARGV[6] number.share  ARGV[7] version and generation it replaces, "version:generation"
@@ -18,7 +18,7 @@
 -- Event: commits, "base number.share version".
 
 --@include job
-local CLOCKS, IDS, LOG, TAGS, BASES = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local CLOCKS, IDS, LOG, BASES = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 --@include fence
 local refused = refusal()
 if refused then
@@ -37,15 +37,15 @@ if new <= tonumber(version) then
 elseif new > off + length or redis.call('LINDEX', LOG, new - 1 - off - length) ~= ARGV[9] then
   return '-4'
 end
-local blocks = (#KEYS - 6) / 2
+local blocks = (#KEYS - 5) / 2
 for i = 1, blocks do
   local header = ARGV[10 + i]
-  if redis.call('GETRANGE', KEYS[6 + i], 0, #header - 1) ~= header then
+  if redis.call('GETRANGE', KEYS[5 + i], 0, #header - 1) ~= header then
     return '-11'
   end
 end
 for i = 1, blocks do
-  redis.call('RENAME', KEYS[6 + i], KEYS[6 + blocks + i])
+  redis.call('RENAME', KEYS[5 + i], KEYS[5 + blocks + i])
 end
 if blocks > 0 then
   generation = string.format('%.0f', tonumber(generation) + 1)

@@ -3,8 +3,8 @@
 -- clock − min ≤ staleness; until then it waits on the channel.
 --
 -- Input
---   KEYS[1] config  KEYS[2] clocks  KEYS[3] order  KEYS[4] ids  KEYS[5] leases  KEYS[6] log  KEYS[7] tags
---   KEYS[8] graced  KEYS[9] runs  KEYS[10] min (channel)
+--   KEYS[1] config  KEYS[2] clocks  KEYS[3] order  KEYS[4] ids  KEYS[5] leases  KEYS[6] log  KEYS[7] graced
+--   KEYS[8] runs  KEYS[9] min (channel)
 --   ARGV[1] schema version  ARGV[2] worker  ARGV[3] nonce (random, one per attempt to join)
 --   ARGV[4] incarnation last known to hold the id, 0 for none  ARGV[5] host  ARGV[6] pid
 --   ARGV[7] name of the run ("" adopts the current one)
@@ -12,7 +12,7 @@
 --     each of these four: "" adopts what the job has, or the default 1, 0, 10000, 604800000
 -- Output: one line
 --   0 epoch min staleness membership stop started clock end incarnation run members workers lease position tag [dropped]
---     `members` counts those present; `position tag` is this join in the log; `dropped` is the run that this one
+--     `members` counts those present; `position tag` is the last entry of the log; `dropped` is the run that this one
 --     replaces (its tables are the caller's to sweep). A replay (same nonce) answers the same while the member lives.
 --   -1               some of the job's keys are gone: lost state
 --   -3 why           a replay of a join whose member has left meanwhile: join anew with another nonce
@@ -21,8 +21,8 @@
 --   -7 stored        the job was made by a client of another schema version
 -- Event: min, when a member was added.
 
-local CONFIG, CLOCKS, ORDER, IDS, LEASES, LOG, TAGS, GRACED, RUNS, MIN =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local CONFIG, CLOCKS, ORDER, IDS, LEASES, LOG, GRACED, RUNS, MIN =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local schema, worker, nonce, known, host, pid = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local name = ARGV[7]
 
@@ -30,7 +30,7 @@ local existing = redis.call('HMGET', CONFIG, 'schema', 'run', 'name', 'workers',
 local run, dropped = existing[2], nil
 local create = not run
 if create then
-  if redis.call('EXISTS', CLOCKS, ORDER, IDS, LOG, TAGS, RUNS) > 0 then
+  if redis.call('EXISTS', CLOCKS, ORDER, IDS, LOG, RUNS) > 0 then
     return '-1'
   end
 elseif existing[1] ~= schema then
@@ -43,7 +43,7 @@ elseif name ~= '' and name ~= existing[3] then
   end
   create, dropped = true, run
 else
-  if redis.call('EXISTS', CLOCKS, IDS, TAGS, LOG) < 4 then
+  if redis.call('EXISTS', CLOCKS, IDS, LOG) < 3 then
     return '-1'
   end
   for i, field in ipairs({'workers', 'staleness', 'lease'}) do
@@ -65,7 +65,7 @@ end
 -- nothing refuses from here on
 if create then
   if dropped then
-    redis.call('DEL', CLOCKS, ORDER, IDS, LEASES, LOG, TAGS, GRACED)
+    redis.call('DEL', CLOCKS, ORDER, IDS, LEASES, LOG, GRACED)
   end
   if name == '' then
     name = '1'
@@ -95,18 +95,19 @@ else
   -- never reused: beyond every one handed out, and beyond those of a state that was rolled back or deleted
   local incarnation = math.max(tonumber(config[11] or 0) + 1, us)
   holder = string.format('%.0f', incarnation)
+  raise_floor()
   clock = math.max(tonumber(redis.call('HGET', CLOCKS, worker) or 0), floor)
   local text = string.format('%.0f', clock)
   redis.call('HSET', CLOCKS, worker, text)
   redis.call('ZADD', ORDER, text, worker)
-  redis.call('HSET', IDS, worker, table.concat({holder, nonce, host, pid, '-'}, ' '))
+  redis.call('HSET', IDS, worker, table.concat({holder, nonce, host, pid, '-', '-'}, ' '))
   redis.call('ZADD', LEASES, string.format('%.0f', ms + lease), worker)
   redis.call('SREM', GRACED, worker)
   redis.call('HSET', CONFIG, 'last', holder)
   if not config[12] then
     redis.call('HSET', CONFIG, 'time', string.format('%.0f', ms))
   end
-  append(worker, table.concat({'j', worker, holder, text, '-', ''}, ':'))
+  append(table.concat({'j', worker, holder, text, '-', ''}, ':'))
   raise_floor()
   change_membership()
   if started == '0' and redis.call('ZCARD', ORDER) >= workers then
@@ -119,4 +120,4 @@ else
   announce()
 end
 return table.concat({standing(clock), holder, run, redis.call('ZCARD', ORDER), workers, string.format('%.0f', lease),
-  redis.call('HGET', TAGS, worker), dropped}, ' ')
+  last_entry(), dropped}, ' ')

@@ -2,8 +2,8 @@
 -- somebody else, naming the incarnation that is meant. Repeating it succeeds.
 --
 -- Input
---   KEYS[1] config  KEYS[2] clocks  KEYS[3] order  KEYS[4] ids  KEYS[5] leases  KEYS[6] log  KEYS[7] tags
---   KEYS[8] graced  KEYS[9] runs  KEYS[10] min (channel)
+--   KEYS[1] config  KEYS[2] clocks  KEYS[3] order  KEYS[4] ids  KEYS[5] leases  KEYS[6] log  KEYS[7] graced
+--   KEYS[8] runs  KEYS[9] min (channel)
 --   ARGV[1] run  ARGV[2] epoch  ARGV[3] worker  ARGV[4] incarnation  ARGV[5] clock the caller knows
 --   ARGV[6] why: done, left, evicted
 -- Output: one line
@@ -12,8 +12,7 @@
 -- Event: min, when the member was there.
 
 --@include job
-local CLOCKS, ORDER, IDS, LEASES, LOG, TAGS, GRACED, MIN =
-  KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[10]
+local CLOCKS, ORDER, IDS, LEASES, LOG, GRACED, MIN = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[9]
 --@include fence
 --@include standing
 --@include members

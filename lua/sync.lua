@@ -4,22 +4,21 @@
 -- caller's clock, logging what was lost.
 --
 -- Input
---   KEYS[1] config  KEYS[2] clocks  KEYS[3] order  KEYS[4] ids  KEYS[5] leases  KEYS[6] log  KEYS[7] tags
---   KEYS[8] graced  KEYS[9] runs  KEYS[10] min (channel)
+--   KEYS[1] config  KEYS[2] clocks  KEYS[3] order  KEYS[4] ids  KEYS[5] leases  KEYS[6] log  KEYS[7] graced
+--   KEYS[8] runs  KEYS[9] min (channel)
 --   ARGV[1] run  ARGV[2] epoch  ARGV[3] worker ("" for an observer, who only reaps)  ARGV[4] incarnation
 --   ARGV[5] clock the caller knows  ARGV[6] log position it knows (-1: none)  ARGV[7] the tag at that position
 --   ARGV[8] nonce  ARGV[9] host  ARGV[10] pid   (as joined, to restore a record that was rolled back)
 -- Output: one line
---   0 epoch min staleness membership stop started clock end members next position tag
---     `next`: ms until the earliest lease of another member runs out (-1: none); `position tag`: the caller's last tag
---     in the log ("-1 -" for an observer). A last tag of kind "r" says that the store was rolled back and that the
---     deltas from its last field up to its clock are not in it.
+--   0 epoch min staleness membership stop started clock end members next restored position tag
+--     `next`: ms until the earliest lease of another member runs out (-1: none); `restored`: "-", or "epoch:clock" when
+--     this incarnation was last restored after a rollback: its deltas from that clock on were not in the store when
+--     that epoch began; `position tag`: the last entry of the log ("-1 -" when it is empty).
 --   -1 | -2 host pid | -3 why   refused (lua/README.md, codes)
 -- Event: min, when a member was removed or an epoch began.
 
 --@include job
-local CLOCKS, ORDER, IDS, LEASES, LOG, TAGS, GRACED, MIN =
-  KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[10]
+local CLOCKS, ORDER, IDS, LEASES, LOG, GRACED, MIN = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[9]
 --@include fence
 --@include standing
 --@include members
@@ -27,7 +26,7 @@ local now, us = now_ms()
 local extra = redis.call('HMGET', CONFIG, 'lease', 'time', 'last')
 local lease, before, last = tonumber(extra[1]), tonumber(extra[2]), tonumber(extra[3] or 0)
 local caller = worker ~= ''
-local changed = false
+local changed, restored = false, '-'
 
 if caller then
   local refused = refusal()
@@ -37,11 +36,12 @@ if caller then
   local ahead = tonumber(ARGV[2]) > tonumber(epoch)
   local behind = tonumber(ARGV[2]) < tonumber(epoch)
   -- Is the store older than the caller? Its clock, its incarnation, or a tag it has seen tells.
-  local kind, holder, from = 'x', 0, nil
-  if tag then
-    kind, holder, from = string.match(tag, '^%d+ (%a):[^:]*:(%d+):%d+:[^:]*:(.*)$')
+  local holder = 0
+  if record then
+    holder, restored = string.match(record, '^(%d+) %S+ %S+ %S+ %S+ (%S+)')
+    holder = tonumber(holder)
   end
-  local rolled = stored < clock or tonumber(holder) < incarnation
+  local rolled = stored < clock or holder < incarnation
   local position = tonumber(ARGV[6])
   if not rolled and not behind and position >= off then
     local length = off + redis.call('LLEN', LOG)
@@ -54,19 +54,22 @@ if caller then
       redis.call('HSET', CONFIG, 'epoch', epoch)
     end
     local lost = math.max(stored, 0)
-    if tonumber(holder) == incarnation and kind == 'r' then
+    local at, from = string.match(restored, '^(%d+):(%d+)$')
+    if holder == incarnation and at and tonumber(at) > tonumber(ARGV[2]) then
       -- rolled back twice before the caller looked: the loss begins where the first one did
       lost = math.min(lost, tonumber(from))
     end
+    restored = string.format('%s:%.0f', epoch, lost)
     stored = math.max(stored, clock)
     local text = string.format('%.0f', stored)
     redis.call('HSET', CLOCKS, worker, text)
     redis.call('ZADD', ORDER, text, worker)
-    redis.call('HSET', IDS, worker, table.concat({ARGV[4], ARGV[8], ARGV[9], ARGV[10], '-'}, ' '))
+    low = nil
+    redis.call('HSET', IDS, worker, table.concat({ARGV[4], ARGV[8], ARGV[9], ARGV[10], '-', restored}, ' '))
     if last < incarnation then
       redis.call('HSET', CONFIG, 'last', ARGV[4])
     end
-    append(worker, table.concat({'r', worker, ARGV[4], text, '-', string.format('%.0f', lost)}, ':'))
+    append(table.concat({'r', worker, ARGV[4], text, '-', string.format('%.0f', lost)}, ':'))
     raise_floor()
     change_membership()
     changed = true
@@ -99,10 +102,10 @@ if changed then
 end
 
 local next_expiry = -1
-local low = redis.call('ZRANGE', LEASES, 0, 1, 'WITHSCORES')
-local score = low[1] ~= worker and low[2] or low[4]
+local first = redis.call('ZRANGE', LEASES, 0, 1, 'WITHSCORES')
+local score = first[1] ~= worker and first[2] or first[4]
 if score then
   next_expiry = tonumber(score) - now
 end
-return string.format('%s %.0f %.0f %s', standing(math.max(stored, 0)), redis.call('ZCARD', ORDER), next_expiry,
-  caller and redis.call('HGET', TAGS, worker) or '-1 -')
+return string.format('%s %.0f %.0f %s %s', standing(math.max(stored, 0)), redis.call('ZCARD', ORDER), next_expiry,
+  restored, last_entry())

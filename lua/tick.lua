@@ -1,7 +1,7 @@
 -- tick: "worker w, incarnation i, at clock c, has completed clock c' > c". The hot path: touches neither TIME nor leases.
 --
 -- Input
---   KEYS[1] config  KEYS[2] clocks  KEYS[3] order  KEYS[4] ids  KEYS[5] log  KEYS[6] tags  KEYS[7] min (channel)
+--   KEYS[1] config  KEYS[2] clocks  KEYS[3] order  KEYS[4] ids  KEYS[5] log  KEYS[6] min (channel)
 --   ARGV[1] run  ARGV[2] epoch  ARGV[3] worker  ARGV[4] incarnation  ARGV[5] clock the caller knows
 --   ARGV[6] clock wanted  ARGV[7] note for the tag: "ring:tables" ("-:" when nothing was pushed)
 --   ARGV[8] log position up to which the caller knows the tags, or -1 when it does not ask for them
@@ -14,7 +14,7 @@
 -- Event: min, only when the min moved.
 
 --@include job
-local CLOCKS, ORDER, IDS, LOG, TAGS, MIN = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local CLOCKS, ORDER, IDS, LOG, MIN = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 --@include fence
 --@include standing
 
@@ -29,34 +29,29 @@ if stored < wanted then
   end
   redis.call('HSET', CLOCKS, worker, ARGV[6])
   redis.call('ZADD', ORDER, ARGV[6], worker)
-  append(worker, table.concat({'t', worker, ARGV[4], ARGV[6], ARGV[7]}, ':'))
+  append('t:' .. worker .. ':' .. ARGV[4] .. ':' .. ARGV[6] .. ':' .. ARGV[7])
   -- The min moved exactly if it is now above the clock this worker had: only the lowest can hold the min down.
   if lowest() > stored then
-    raise_floor()
     announce()
   end
   stored = wanted
-  if tables == 0 then
-    -- without tables nobody needs old tags
-    local length = redis.call('LLEN', LOG)
-    if length >= 2048 then
-      redis.call('LTRIM', LOG, -1024, -1)
-      off = off + length - 1024
-      redis.call('HSET', CONFIG, 'off', string.format('%.0f', off))
-    end
+  -- without tables nobody needs old tags
+  if tables == 0 and length >= 2048 then
+    redis.call('LTRIM', LOG, -1024, -1)
+    off, length = off + length - 1024, 1024
+    redis.call('HSET', CONFIG, 'off', string.format('%.0f', off))
   end
 end
 local answer = standing(stored)
-if known >= 0 then
-  local low = redis.call('ZRANGE', ORDER, 0, 1, 'WITHSCORES')
-  local others = low[1] == worker and low[4] or low[1] ~= worker and low[2] or '-'
-  local length = redis.call('LLEN', LOG)
-  answer = answer .. ' ' .. others
-  -- a negative index would count from the tail and silently return the wrong tags
-  if known < off or off + length - known > 4096 then
-    return answer .. ' !'
-  elseif known < off + length then
-    return answer .. ' ' .. table.concat(redis.call('LRANGE', LOG, known - off, -1), ' ')
-  end
+if known < 0 then
+  return answer
+end
+local first = redis.call('ZRANGE', ORDER, 0, 1, 'WITHSCORES')
+answer = answer .. ' ' .. (first[1] == worker and first[4] or first[1] ~= worker and first[2] or '-')
+-- a negative index would count from the tail and silently return the wrong tags
+if known < off or off + length - known > 4096 then
+  return answer .. ' !'
+elseif known < off + length then
+  return answer .. ' ' .. table.concat(redis.call('LRANGE', LOG, known - off, -1), ' ')
 end
 return answer

@@ -15,7 +15,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from .config import Settings
@@ -73,8 +73,7 @@ class _Pending:
     clock: int
     wanted: int
     push: Push | None
-    #: Notes of its attempts so far: the stored tag carries one of them once the tick has happened.
-    notes: list[str] = field(default_factory=list)
+    attempts: int = 0
 
 
 @dataclass
@@ -109,7 +108,7 @@ class Clock:
         self._member = False
         self._closed = False
         self._pid = os.getpid()
-        self._restored = ""
+        self._restored = "-"
         self._deferred: list[Callable[[], object]] = []
 
     # -- joining and leaving -----------------------------------------------------------------------------------------
@@ -253,19 +252,19 @@ class Clock:
         self._reconcile(synced)
 
     def _reconcile(self, synced: Synced) -> None:
-        kind, _, _, clock, *note = synced.tag.split(":")
-        pending = self._pending
-        if pending and kind == "t" and int(clock) == pending.wanted and ":".join(note) in pending.notes:
+        pending, standing = self._pending, synced.standing
+        fresh = standing.epoch != self.caller.epoch
+        restored = synced.restored != self._restored
+        if pending is not None and standing.clock == pending.wanted and not restored:
             # it had happened, only the answer was lost
             self.clock = pending.wanted
             self._pending = None
-        fresh = synced.standing.epoch != self.caller.epoch
         if fresh:
-            self.caller = replace(self.caller, epoch=synced.standing.epoch)
-        restored = kind == "r" and synced.tag != self._restored
+            self.caller = replace(self.caller, epoch=standing.epoch)
+        self._known(synced.position, synced.tag)
         if fresh or restored:
-            self._restored = synced.tag
-            first = int(note[-1]) if restored else self.clock
+            self._restored = synced.restored
+            first = int(synced.restored.split(":")[1]) if restored else self.clock
             losses = self.on_rollback(first, self.clock)
             self.losses += losses
             for loss in losses:
@@ -277,7 +276,7 @@ class Clock:
                     f"job {self.keys.job}: the server forgot what it had acknowledged: " + "; ".join(map(str, losses)),
                     losses,
                 )
-        self._note(synced.standing)
+        self._note(standing)
         self.next_expiry = synced.next_expiry
 
     def note_losses(self, losses: list[Loss]) -> None:
@@ -296,18 +295,14 @@ class Clock:
     def run(self, operation: Callable[[Wire], T], limit: float | None = None) -> T:
         """Run a repeatable exchange on the command connection, syncing first wherever the store asks for it."""
         self.usable()
-
-        def attempt(wire: Wire) -> T:
-            for _ in range(4):
-                try:
-                    return operation(wire)
-                except Refusal as refusal:
-                    if refusal.code is not Code.RESYNC:
-                        raise
-                    self._greet(wire)
-            raise ConnectionError("the store keeps changing")
-
-        return self.link.run(attempt, limit)
+        for _ in range(8):
+            try:
+                return self.link.run(operation, limit)
+            except Refusal as refusal:
+                if refusal.code is not Code.RESYNC:
+                    raise
+                self.link.run(self._greet, limit)
+        raise SSPError(f"job {self.keys.job} and this worker cannot agree on where they stand: is it being deleted?")
 
     # -- ticking -----------------------------------------------------------------------------------------------------
 
@@ -366,15 +361,15 @@ class Clock:
         if pending is None:  # the greeting found that it had happened
             return None
         push = pending.push
-        if pending.notes and push is not None:
+        if pending.attempts and push is not None:
             push.renew()
         note = push.note if push is not None else "-:"
         known = push.known if push is not None else -1
-        pending.notes.append(note)
+        pending.attempts += 1
         standing, tags = self.scripts.ticked(self._send_tick(wire, pending, note, known), known)
         self.clock = pending.wanted
         self._pending = None
-        if len(pending.notes) == 1:
+        if pending.attempts == 1:
             self._known(standing.end - 1, f"t:{self.caller.worker}:{self.caller.incarnation}:{self.clock}:{note}")
         self._note(standing)
         return tags

@@ -174,10 +174,24 @@ class Wire:
             return None if rest == b"-1" else [self._parse() for _ in range(int(rest))]
         raise ConnectionError(f"{self.label} sent {line[:40]!r}, which is not RESP2")
 
+    def _quick(self) -> Reply:
+        """The reply of a script, alone and whole in one packet, needs no buffer; anything else goes the usual way."""
+        data = self._socket.recv(_CHUNK)
+        self.bytes_in += len(data)
+        if data[:1] == b"$":
+            end = data.find(b"\r\n")
+            if end > 0 and len(data) == end + 4 + int(data[1:end]):
+                return data[end + 2 : -2]
+        elif not data:
+            raise ConnectionError(f"{self.label} closed the connection")
+        self._buffer[:] = data
+        self._at = 0
+        return self._parse()
+
     def read(self) -> Reply:
         """The next reply: bytes, int, list or None. An error inside a list stays there; alone it is raised."""
         try:
-            reply = self._parse()
+            reply = self._quick() if self._at == len(self._buffer) else self._parse()
         except BaseException:
             self.close()
             raise
@@ -273,7 +287,7 @@ class Endpoint:
         self.label = f"{parts.scheme}://" + parts.netloc.rpartition("@")[2] + parts.path
         self.url = url
         try:
-            pool = redis.ConnectionPool.from_url(text)
+            pool = redis.ConnectionPool.from_url(text, protocol=2)
         except Exception as error:
             raise UsageError(f"{self.label} is not a server's URL: {error}") from None
         self._class = pool.connection_class
@@ -287,8 +301,10 @@ class Endpoint:
         }
         self._options.setdefault("socket_timeout", timeout)
         self._options.setdefault("socket_connect_timeout", timeout)
-        self._options.pop("retry_on_timeout", None)
-        self._options.pop("retry_on_error", None)
+        for option in list(self._options):
+            # retries are ours to decide; maintenance notifications of redis-py 8 need RESP3 and its own parser
+            if option.startswith("retry_on") or "maint_notifications" in option:
+                del self._options[option]
 
     def __repr__(self) -> str:
         return f"Endpoint({self.label})"

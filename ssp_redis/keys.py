@@ -15,7 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]")
 
 #: The keys of the clock, in the order in which the scripts that change membership take them (``lua/README.md``).
-CONTROL = ("config", "clocks", "order", "ids", "leases", "log", "tags", "graced", "runs")
+CONTROL = ("config", "clocks", "order", "ids", "leases", "log", "graced", "runs")
 
 
 def check_name(kind: str, name: object) -> str:
@@ -48,7 +48,6 @@ class JobKeys:
     ids: str
     leases: str
     log: str
-    tags: str
     graced: str
     runs: str
 

@@ -16,12 +16,20 @@ from .lua import Refusal
 T = TypeVar("T")
 
 
-def persist(label: str, limit: float, attempt: Callable[[], T], failed: Callable[[], None] = lambda: None) -> T:
+def persist(
+    label: str,
+    limit: float,
+    attempt: Callable[[], T],
+    failed: Callable[[], None] = lambda: None,
+    failure: Exception | None = None,
+) -> T:
     """Run ``attempt`` until it succeeds, as long as the server is away or unwell in a way that passes.
 
     Args:
+        label: the server's name in messages.
         limit: seconds to go on trying.
         failed: called after each attempt that a lost connection, an error of the server or an interruption ended.
+        failure: what ended an attempt that was made before.
 
     Raises:
         ServerUnavailable: it was away for longer than the limit.
@@ -29,32 +37,29 @@ def persist(label: str, limit: float, attempt: Callable[[], T], failed: Callable
         Refusal: a script refused.
     """
     backoff: Backoff | None = None
-    failure: Exception
     while True:
+        if failure is not None:
+            failed()
+            if isinstance(failure, ReplyError) and failure.code not in TRANSIENT:
+                raise refused(failure, label) from None
+            if backoff is None:
+                backoff = Backoff(limit)
+            if not backoff.pause():
+                if isinstance(failure, ReplyError):
+                    raise refused(failure, label) from None
+                raise ServerUnavailable(f"{label} was away for {limit:g} s: {failure}") from failure
         try:
             return attempt()
         except Refusal:
             raise
-        except ReplyError as error:
-            failed()
-            if error.code not in TRANSIENT:
-                raise refused(error, label) from None
-            failure = error
         except SSPError:
             failed()
             raise
-        except OSError as error:
-            failed()
+        except (ReplyError, OSError) as error:
             failure = error
         except BaseException:
             failed()
             raise
-        if backoff is None:
-            backoff = Backoff(limit)
-        if not backoff.pause():
-            if isinstance(failure, ReplyError):
-                raise refused(failure, label) from None
-            raise ServerUnavailable(f"{label} was away for {limit:g} s: {failure}") from failure
 
 
 class Link:
@@ -79,19 +84,41 @@ class Link:
 
         Raises as :func:`persist` does.
         """
-
-        def attempt() -> T:
-            self.busy = True
-            try:
-                if self._wire is None:
-                    self._wire = self.endpoint.connect()
-                    self.greet(self._wire)
+        # Whatever ends an exchange early leaves its reply behind, which would answer the next question: drop the wire.
+        failure: Exception | None = None
+        self.busy = True
+        try:
+            if self._wire is not None:
                 return operation(self._wire)
-            finally:
-                self.busy = False
+        except Refusal:
+            raise
+        except SSPError:
+            self.drop()
+            raise
+        except (ReplyError, OSError) as error:
+            failure = error
+        except BaseException:
+            self.drop()
+            raise
+        finally:
+            self.busy = False
+        return persist(
+            self.endpoint.label,
+            self.limit if limit is None else limit,
+            lambda: self._again(operation),
+            self.drop,
+            failure,
+        )
 
-        # whatever ends an exchange early leaves its reply behind, which would answer the next question: drop the wire
-        return persist(self.endpoint.label, self.limit if limit is None else limit, attempt, self.drop)
+    def _again(self, operation: Callable[[Wire], T]) -> T:
+        self.busy = True
+        try:
+            if self._wire is None:
+                self._wire = self.endpoint.connect()
+                self.greet(self._wire)
+            return operation(self._wire)
+        finally:
+            self.busy = False
 
     def drop(self) -> None:
         """Close the wire; the next use makes a new one."""

@@ -6,14 +6,14 @@ One method per Lua file; ``lua/README.md`` says what each does. Nothing here dec
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .connection import Wire
 from .keys import JobKeys, StoreKeys
 from .lua import Script
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """Where the job and the caller stand: the first words of every answer of the clock's scripts."""
 
     epoch: int
@@ -67,6 +67,9 @@ class Synced:
     members: int
     #: Seconds until the earliest lease of another member runs out; None when there is no other.
     next_expiry: float | None
+    #: "-", or "epoch:clock": deltas from that clock on were not in the store when that epoch began.
+    restored: str
+    #: The last entry of the log.
     position: int
     tag: str
 
@@ -103,7 +106,7 @@ class ClockScripts:
         self._sync = Script("sync", control)
         self._leave = Script("leave", control)
         self._configure = Script("configure", [keys.config, keys.clocks, keys.order, keys.log, keys.min])
-        self._tick = Script("tick", [keys.config, keys.clocks, keys.order, keys.ids, keys.log, keys.tags, keys.min])
+        self._tick = Script("tick", [keys.config, keys.clocks, keys.order, keys.ids, keys.log, keys.min])
         self._bound: Script | None = None
         self._bound_to: Caller | None = None
 
@@ -177,9 +180,10 @@ class ClockScripts:
             caller.host,
             caller.pid,
         )
-        members, expiry, at, last = answer[8:]
+        members, expiry, restored, at, tag = answer[8:]
         left = int(expiry)
-        return Synced(Standing.of(answer), int(members), None if left < 0 else left / 1000, int(at), last)
+        wait = None if left < 0 else left / 1000
+        return Synced(Standing.of(answer), int(members), wait, restored, int(at), tag)
 
     def leave(
         self, wire: Wire, run: str, epoch: int, worker: str, incarnation: int, clock: int, why: str
@@ -273,7 +277,7 @@ class StoreScripts:
     ) -> tuple[int, int]:
         """Returns the new (version, generation)."""
         job = self._job
-        keys = [job.config, job.clocks, job.ids, job.log, job.tags, self._keys.bases, *scratch, *bases]
+        keys = [job.config, job.clocks, job.ids, job.log, self._keys.bases, *scratch, *bases]
         old = f"{replaces[0]}:{replaces[1]}"
         answer = Script("commit", keys).call(
             wire,

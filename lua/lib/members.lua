@@ -7,11 +7,13 @@ end
 -- Takes a member out: its clock and its committed deltas stay.
 local function depart(worker, why)
   local incarnation, nonce, host, pid = string.match(redis.call('HGET', IDS, worker) or '', '^(%S+) (%S+) (%S+) (%S+)')
+  raise_floor()
   redis.call('ZREM', ORDER, worker)
   redis.call('ZREM', LEASES, worker)
   redis.call('SREM', GRACED, worker)
-  redis.call('HSET', IDS, worker, table.concat({incarnation or '0', nonce or '-', host or '?', pid or '0', why}, ' '))
-  append(worker, table.concat({'l', worker, incarnation or '0', redis.call('HGET', CLOCKS, worker) or '0', '-', why}, ':'))
+  redis.call('HSET', IDS, worker,
+    table.concat({incarnation or '0', nonce or '-', host or '?', pid or '0', why, '-'}, ' '))
+  append(table.concat({'l', worker, incarnation or '0', redis.call('HGET', CLOCKS, worker) or '0', '-', why}, ':'))
   raise_floor()
   change_membership()
   if redis.call('ZCARD', ORDER) == 0 then
@@ -21,6 +23,12 @@ local function depart(worker, why)
       redis.call('PEXPIRE', KEYS[i], retain)
     end
   end
+end
+
+-- What whoever asks has seen of the log from now on: its evidence, should the store ever be older than that.
+local function last_entry()
+  length = length or redis.call('LLEN', LOG)
+  return length == 0 and '-1 -' or string.format('%.0f %s', off + length - 1, redis.call('LINDEX', LOG, -1))
 end
 
 local function now_ms()

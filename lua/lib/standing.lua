@@ -1,12 +1,15 @@
 -- What every control script answers and what is announced. Needs locals ORDER, LOG, MIN and job.lua's.
+-- `low` (the min) and `length` (of the log) are read once and forgotten by whoever changes them.
+local low, length
 local function lowest()
-  local first = redis.call('ZRANGE', ORDER, 0, 0, 'WITHSCORES')
-  return tonumber(first[2]) or floor
+  low = low or tonumber(redis.call('ZRANGE', ORDER, 0, 0, 'WITHSCORES')[2]) or floor
+  return low
 end
 
 local function standing(at)
+  length = length or redis.call('LLEN', LOG)
   return string.format('0 %s %.0f %s %s %s %s %.0f %.0f', epoch, lowest(), staleness, membership, stop, started, at,
-    off + redis.call('LLEN', LOG))
+    off + length)
 end
 
 local function announce()
@@ -14,17 +17,16 @@ local function announce()
     string.format('%s %.0f %s %s %s %s', epoch, lowest(), staleness, membership, stop, started))
 end
 
--- Appends to the log and remembers the tag as the worker's last.
-local function append(worker, text)
-  local position = off + redis.call('RPUSH', LOG, text) - 1
-  redis.call('HSET', TAGS, worker, string.format('%.0f %s', position, text))
+local function append(text)
+  length = redis.call('RPUSH', LOG, text)
 end
 
--- The floor is the highest min seen: it follows the min and never falls.
+-- The floor is the highest min seen. It is brought up to the min before and after every change of membership, and
+-- nowhere else: between two changes the min itself tells.
 local function raise_floor()
-  local now = lowest()
-  if now > floor then
-    floor = now
+  low = nil
+  if lowest() > floor then
+    floor = low
     redis.call('HSET', CONFIG, 'floor', string.format('%.0f', floor))
   end
 end
