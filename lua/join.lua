@@ -54,7 +54,7 @@ else
 end
 
 local record = not create and redis.call('HGET', IDS, worker) or ''
-local holder, holder_nonce, holder_host, holder_pid, why = string.match(record, '^(%S+) (%S+) (%S+) (%S+) (%S+)')
+local holder, why, holder_nonce, holder_host, holder_pid = string.match(record, '^(%S+) (%S+) (%S+) (%S+) (%S+)')
 local replay = holder_nonce == nonce
 if replay and why ~= '-' then
   return '-3 ' .. why
@@ -80,11 +80,10 @@ if create then
   run = nonce
 end
 
-local config = redis.call('HMGET', CONFIG, 'run', 'epoch', 'staleness', 'membership', 'stop', 'started', 'off', 'floor',
+local config = redis.call('HMGET', CONFIG, 'run', 'epoch', 'staleness', 'membership', 'stop', 'started', 'off',
   'workers', 'lease', 'last', 'time')
 local epoch, staleness, membership, stop, started = config[2], config[3], config[4], config[5], config[6]
-local off, floor = tonumber(config[7]), tonumber(config[8])
-local workers, lease = tonumber(config[9]), tonumber(config[10])
+local off, workers, lease = tonumber(config[7]), tonumber(config[8]), tonumber(config[9])
 --@include standing
 --@include members
 local clock
@@ -93,18 +92,17 @@ if replay then
 else
   local ms, us = now_ms()
   -- never reused: beyond every one handed out, and beyond those of a state that was rolled back or deleted
-  local incarnation = math.max(tonumber(config[11] or 0) + 1, us)
+  local incarnation = math.max(tonumber(config[10] or 0) + 1, us)
   holder = string.format('%.0f', incarnation)
-  raise_floor()
-  clock = math.max(tonumber(redis.call('HGET', CLOCKS, worker) or 0), floor)
+  clock = math.max(tonumber(redis.call('HGET', CLOCKS, worker) or 0), raise_floor())
   local text = string.format('%.0f', clock)
   redis.call('HSET', CLOCKS, worker, text)
   redis.call('ZADD', ORDER, text, worker)
-  redis.call('HSET', IDS, worker, table.concat({holder, nonce, host, pid, '-', '-'}, ' '))
+  redis.call('HSET', IDS, worker, table.concat({holder, '-', nonce, host, pid, '-'}, ' '))
   redis.call('ZADD', LEASES, string.format('%.0f', ms + lease), worker)
   redis.call('SREM', GRACED, worker)
   redis.call('HSET', CONFIG, 'last', holder)
-  if not config[12] then
+  if not config[11] then
     redis.call('HSET', CONFIG, 'time', string.format('%.0f', ms))
   end
   append(table.concat({'j', worker, holder, text, '-', ''}, ':'))

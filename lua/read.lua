@@ -36,7 +36,7 @@ end
 local first = redis.call('ZRANGE', ORDER, 0, 1, 'WITHSCORES')
 local others = first[1] == ARGV[3] and first[4] or first[1] ~= ARGV[3] and first[2] or '-'
 words[#words + 1] = '|'
-local head = string.format('0 %s %.0f %s %s %.0f %.0f %s', epoch, tonumber(first[2]) or floor, membership, others, off,
+local head = string.format('0 %s %.0f %s %s %.0f %.0f %s', epoch, tonumber(first[2] or redis.call('HGET', CONFIG, 'floor')), membership, others, off,
   off + length, table.concat(words, ' '))
 if known == off + length then
   return head

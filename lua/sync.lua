@@ -65,7 +65,7 @@ if caller then
     redis.call('HSET', CLOCKS, worker, text)
     redis.call('ZADD', ORDER, text, worker)
     low = nil
-    redis.call('HSET', IDS, worker, table.concat({ARGV[4], ARGV[8], ARGV[9], ARGV[10], '-', restored}, ' '))
+    redis.call('HSET', IDS, worker, table.concat({ARGV[4], '-', ARGV[8], ARGV[9], ARGV[10], restored}, ' '))
     if last < incarnation then
       redis.call('HSET', CONFIG, 'last', ARGV[4])
     end

@@ -34,9 +34,9 @@ if stored < wanted then
   if lowest() > stored then
     announce()
   end
-  stored = wanted
+  stored = ARGV[6]
   -- without tables nobody needs old tags
-  if tables == 0 and length >= 2048 then
+  if length % 1024 == 0 and length >= 2048 and redis.call('HGET', CONFIG, 'tables') == '0' then
     redis.call('LTRIM', LOG, -1024, -1)
     off, length = off + length - 1024, 1024
     redis.call('HSET', CONFIG, 'off', string.format('%.0f', off))

@@ -299,6 +299,8 @@ class Clock:
             try:
                 return self.link.run(operation, limit)
             except Refusal as refusal:
+                if refusal.code in _FINAL:
+                    raise self.failure(refusal) from None
                 if refusal.code is not Code.RESYNC:
                     raise
                 self.link.run(self._greet, limit)
@@ -339,13 +341,9 @@ class Clock:
 
         Returns the tags that ``push.known`` asked for.
         """
-        self.usable()
         if self._pending is None:
             self._pending = _Pending(self.clock, self.clock + 1, push)
-        try:
-            tags = self.run(self._state_tick, limit)
-        except Refusal as refusal:
-            raise self.failure(refusal) from None
+        tags = self.run(self._state_tick, limit)
         self.waits.ticks += 1
         if self._deferred:
             self._catch_up()
@@ -382,14 +380,13 @@ class Clock:
         if not small:
             return self.scripts.call_tick(wire, self.caller, pending.clock, pending.wanted, note, known)
         tick = self.scripts.pack_tick(self.caller, pending.clock, pending.wanted, note, known)
-        *_, results = wire.call_all([_MULTI, *small, tick, _EXEC])
-        for result in results:
-            if isinstance(result, ReplyError):
-                if result.code != "NOSCRIPT":
-                    raise result
-                # the values are in; only the script was unknown (restart, SCRIPT FLUSH)
-                return self.scripts.call_tick(wire, self.caller, pending.clock, pending.wanted, note, known)
-        return words(results[-1])
+        reply = wire.transact([*small, tick])
+        if isinstance(reply, ReplyError):
+            if reply.code != "NOSCRIPT":
+                raise reply
+            # the values are in; only the script was unknown (restart, SCRIPT FLUSH)
+            return self.scripts.call_tick(wire, self.caller, pending.clock, pending.wanted, note, known)
+        return words(reply)
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
@@ -418,8 +415,6 @@ class Clock:
             begun = time.monotonic()
             try:
                 self._listen(deadline, lead, joining)
-            except Refusal as refusal:
-                raise self.failure(refusal) from None
             finally:
                 self.waits.waits += 1
                 self.waits.seconds += time.monotonic() - begun
@@ -530,5 +525,5 @@ class Clock:
         )
 
 
-_MULTI = command("MULTI")
-_EXEC = command("EXEC")
+#: Refusals that end a membership.
+_FINAL = (Code.LOST, Code.SUPERSEDED, Code.DEPARTED)

@@ -16,6 +16,7 @@ import select
 import socket
 import time
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -74,7 +75,7 @@ def encode(words: Iterable[Word]) -> bytes:
     """The words of a command as RESP bulk strings, without the count in front."""
     parts: list[bytes] = []
     for word in words:
-        data = word if isinstance(word, bytes) else str(word).encode()
+        data = word if type(word) is bytes else str(word).encode()
         parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
     return b"".join(parts)
 
@@ -266,10 +267,47 @@ class Wire:
         self.send(command(*words))
         return self.read()
 
+    def transact(self, commands: Sequence[bytes]) -> Reply:
+        """Several commands as one MULTI/EXEC: the reply to the last. Only that may be an error, and is returned."""
+        count = len(commands)
+        self.send(b"%b%b%b" % (_MULTI, b"".join(commands), _EXEC))
+        usual = _transacted(count)
+        if self._at == len(self._buffer):
+            # a whole, uneventful reply in one packet needs no parsing but for its end
+            try:
+                data = self._socket.recv(_CHUNK)
+                if not data:
+                    raise ConnectionError(f"{self.label} closed the connection")
+            except BaseException:
+                self.close()
+                raise
+            self.bytes_in += len(data)
+            if data.startswith(usual):
+                end = data.find(b"\r\n", len(usual))
+                if end > 0 and len(data) == end + 4 + int(data[len(usual) : end]):
+                    return data[end + 2 : -2]
+            self._buffer[:] = data
+            self._at = 0
+        results = self.read_all(count + 2)[-1]
+        for result in results[:-1]:
+            if isinstance(result, ReplyError):
+                raise result
+        return results[-1]
+
     def call_all(self, commands: Sequence[bytes]) -> list[Reply]:
         """Several commands in one write; their replies in order."""
         self.send(b"".join(commands))
         return self.read_all(len(commands))
+
+
+_MULTI = command("MULTI")
+_EXEC = command("EXEC")
+
+
+@cache
+def _transacted(count: int) -> bytes:
+    """What precedes the last reply of a transaction of so many commands, all but the last answered OK."""
+    return b"+OK\r\n" + b"+QUEUED\r\n" * count + b"*%d\r\n" % count + b"+OK\r\n" * (count - 1) + b"$"
 
 
 class Endpoint:

@@ -35,7 +35,7 @@ class Record:
     @classmethod
     def of(cls, text: bytes) -> Record:
         """Parse a value of the hash of ids."""
-        incarnation, nonce, host, pid, why, _ = text.decode().split(" ")
+        incarnation, why, nonce, host, pid, _ = text.decode().split(" ")
         return cls(int(incarnation), nonce, host, int(pid), why)
 
 

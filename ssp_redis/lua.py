@@ -62,26 +62,24 @@ class Script:
     def __init__(self, name: str, keys: list[str]) -> None:
         self.name = name
         self.source = source(name)
-        self.sha = hashlib.sha1(self.source.encode()).hexdigest()
-        self._keys = encode((len(keys), *keys))
-        #: Words in ``_keys``.
-        self._count = len(keys) + 1
+        self._bound = encode((len(keys), *keys))
+        self._verb = encode(("EVALSHA", hashlib.sha1(self.source.encode()).hexdigest()))
+        self._head = self._verb + self._bound
+        #: Words of the command so far: verb, script, number of keys, keys.
+        self._count = len(keys) + 3
 
     def bind(self, *arguments: Word) -> Script:
         """The same script with its first arguments fixed and encoded once: what a hot path calls."""
         bound = object.__new__(Script)
         bound.__dict__.update(self.__dict__)
-        bound._keys += encode(arguments)
+        bound._bound += encode(arguments)
+        bound._head += encode(arguments)
         bound._count += len(arguments)
         return bound
 
-    def _command(self, verb: str, text: str, arguments: tuple[Word, ...]) -> bytes:
-        head = b"*%d\r\n" % (2 + self._count + len(arguments))
-        return head + encode((verb, text)) + self._keys + encode(arguments)
-
     def pack(self, *arguments: Word) -> bytes:
         """The command, for a pipeline or a transaction."""
-        return self._command("EVALSHA", self.sha, arguments)
+        return b"*%d\r\n%b%b" % (self._count + len(arguments), self._head, encode(arguments))
 
     def call(self, wire: Wire, *arguments: Word) -> list[str]:
         """Run the script; a server that does not know it (restart, SCRIPT FLUSH) is told it in the same breath.
@@ -94,7 +92,8 @@ class Script:
         except ReplyError as error:
             if error.code != "NOSCRIPT":
                 raise
-            wire.send(self._command("EVAL", self.source, arguments))
+            head = b"*%d\r\n" % (self._count + len(arguments)) + encode(("EVAL", self.source))
+            wire.send(head + self._bound + encode(arguments))
             reply = wire.read()
         return words(reply)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -10,6 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from .errors import NonFinite, TableMismatch, UsageError
 from .store.view import Array, View
+
+
+#: Up to so many elements numpy takes longer to begin than Python to finish.
+_FEW = 16
 
 
 class Owner(Protocol):
@@ -87,6 +92,8 @@ class Table:
         self._view.add_rows(array, chosen)
 
     def _check_finite(self, array: Array) -> None:
+        if array.size <= _FEW and all(map(math.isfinite, array.ravel().tolist())):
+            return
         finite = np.isfinite(array)
         if not finite.all():
             where = tuple(int(i) for i in np.argwhere(~finite)[0])

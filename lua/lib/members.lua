@@ -6,14 +6,13 @@ end
 
 -- Takes a member out: its clock and its committed deltas stay.
 local function depart(worker, why)
-  local incarnation, nonce, host, pid = string.match(redis.call('HGET', IDS, worker) or '', '^(%S+) (%S+) (%S+) (%S+)')
+  local incarnation, rest = string.match(redis.call('HGET', IDS, worker) or '0 - - ? 0 -', '^(%d+) %S+ (.+)$')
   raise_floor()
   redis.call('ZREM', ORDER, worker)
   redis.call('ZREM', LEASES, worker)
   redis.call('SREM', GRACED, worker)
-  redis.call('HSET', IDS, worker,
-    table.concat({incarnation or '0', nonce or '-', host or '?', pid or '0', why, '-'}, ' '))
-  append(table.concat({'l', worker, incarnation or '0', redis.call('HGET', CLOCKS, worker) or '0', '-', why}, ':'))
+  redis.call('HSET', IDS, worker, incarnation .. ' ' .. why .. ' ' .. rest)
+  append(table.concat({'l', worker, incarnation, redis.call('HGET', CLOCKS, worker) or '0', '-', why}, ':'))
   raise_floor()
   change_membership()
   if redis.call('ZCARD', ORDER) == 0 then

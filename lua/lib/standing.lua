@@ -1,20 +1,24 @@
 -- What every control script answers and what is announced. Needs locals ORDER, LOG, MIN and job.lua's.
 -- `low` (the min) and `length` (of the log) are read once and forgotten by whoever changes them.
+-- All that is put together here are words: formatting numbers would be a tenth of a tick.
 local low, length
 local function lowest()
-  low = low or tonumber(redis.call('ZRANGE', ORDER, 0, 0, 'WITHSCORES')[2]) or floor
-  return low
+  low = low or redis.call('ZRANGE', ORDER, 0, 0, 'WITHSCORES')[2] or redis.call('HGET', CONFIG, 'floor')
+  return tonumber(low)
+end
+
+local function where()
+  lowest()
+  return epoch .. ' ' .. low .. ' ' .. staleness .. ' ' .. membership .. ' ' .. stop .. ' ' .. started
 end
 
 local function standing(at)
   length = length or redis.call('LLEN', LOG)
-  return string.format('0 %s %.0f %s %s %s %s %.0f %.0f', epoch, lowest(), staleness, membership, stop, started, at,
-    off + length)
+  return '0 ' .. where() .. ' ' .. at .. ' ' .. off + length
 end
 
 local function announce()
-  redis.call('PUBLISH', MIN,
-    string.format('%s %.0f %s %s %s %s', epoch, lowest(), staleness, membership, stop, started))
+  redis.call('PUBLISH', MIN, where())
 end
 
 local function append(text)
@@ -25,8 +29,10 @@ end
 -- nowhere else: between two changes the min itself tells.
 local function raise_floor()
   low = nil
+  local floor = tonumber(redis.call('HGET', CONFIG, 'floor'))
   if lowest() > floor then
-    floor = low
-    redis.call('HSET', CONFIG, 'floor', string.format('%.0f', floor))
+    redis.call('HSET', CONFIG, 'floor', low)
+    return tonumber(low)
   end
+  return floor
 end

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -69,20 +70,20 @@ class Layout:
         shape = "x".join(map(str, self.shape)) or "-"
         return f"{self.dtype}:{shape}:{self.shares}:{self.blocks_per_share}:{self.rows_per_block}:{self.slots}"
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Number of elements of the whole table."""
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of the whole table, headers not counted."""
         return self.elements * np.dtype(self.dtype).itemsize
 
-    @property
+    @cached_property
     def blocks(self) -> int:
         """Number of blocks that hold rows."""
-        return math.ceil(_rows(self.shape)[0] / self.rows_per_block)
+        return len(self._extents)
 
     def blocks_of(self, share: int) -> range:
         """The blocks of a share."""
@@ -91,14 +92,24 @@ class Layout:
 
     def extent(self, block: int) -> slice:
         """Which elements of the flattened table a block holds."""
+        return self._extents[block]
+
+    @cached_property
+    def _extents(self) -> list[slice]:
         rows, width = _rows(self.shape)
-        first = block * self.rows_per_block
-        return slice(first * width, min(rows, first + self.rows_per_block) * width)
+        step = self.rows_per_block
+        return [slice(first * width, min(rows, first + step) * width) for first in range(0, rows, step)]
 
     def block(self, block: int) -> Block:
         """What a header says of a block."""
-        part = self.extent(block)
-        return Block(self.run, self.number, block, self.dtype, part.stop - part.start)
+        return self._blocks[block]
+
+    @cached_property
+    def _blocks(self) -> list[Block]:
+        return [
+            Block(self.run, self.number, block, self.dtype, part.stop - part.start)
+            for block, part in enumerate(self._extents)
+        ]
 
     def memory(self, workers: int) -> int:
         """Bytes in Redis at the most: two generations and a scratch of the base, and a ring for each worker."""
