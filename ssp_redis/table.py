@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from .errors import NonFinite, TableMismatch, UsageError
 from .store.view import Array, View
 
-
 #: Up to so many elements numpy takes longer to begin than Python to finish.
 _FEW = 16
 

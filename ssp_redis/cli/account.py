@@ -29,6 +29,8 @@ class Account:
     done: float = 0.0
     #: How it ended: done, nothing (was done before), stopped, left, failed; running until then.
     how: str = "running"
+    #: Clocks ahead of the slowest, as far as it knows.
+    lead: int = 0
     staleness: float = 0.0
     #: Of the last clocks, smoothed.
     loss: float | None = None
@@ -69,7 +71,7 @@ class Account:
         """Take over what the worker's own statistics say, less what was ``before`` it was admitted."""
         for name in _TAKEN:
             setattr(self, name, stats[name] - before.get(name, 0))
-        self.clock, self.staleness = stats["clock"], stats["staleness"]
+        self.clock, self.lead, self.staleness = stats["clock"], stats["lead"], stats["staleness"]
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,6 @@ class Board:
         self.title = title
         self.clocks = clocks
         self.rows: dict[str, Row] = {}
-        #: The job's min clock, where the rows are not the whole job.
-        self.min_clock: int | None = None
         self._live = sys.stderr.isatty() and not quiet
         self._drawn = 0
         self._next = 0.0
@@ -92,13 +90,10 @@ class Board:
         head = f"  {name:>{max(map(len, self.rows))}}  "
         if not account.admitted:
             return self._clip(f"{head}{row.note}", width)
-        running = [other.account.clock for other in self.rows.values() if other.account.how == "running"]
-        slowest = min(running, default=account.clock) if self.min_clock is None else self.min_clock
-        lead = account.clock - slowest
         waiting = account.wait_seconds / account.seconds if account.seconds else 0.0
         parts = [
             f"{account.clock}/{self.clocks}" if self.clocks else f"clock {account.clock}",
-            f"lead {lead:+d}" if account.how == "running" else row.note,
+            f"lead {account.lead:+d}" if account.how == "running" else row.note,
             f"waits {waiting:4.0%}",
             "" if account.loss is None else f"loss {format.number(account.loss)}",
         ]

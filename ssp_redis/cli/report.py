@@ -27,7 +27,7 @@ class Reporter:
     In use from before the worker joins until it has left; ``joined`` and ``ended`` mark the moments that count.
     """
 
-    def __init__(self, account: Account, show: Callable[[Account, int], None] | None = None) -> None:
+    def __init__(self, account: Account, show: Callable[[Account], None] | None = None) -> None:
         self.account = account
         self._show = show
         self._worker: Worker | None = None
@@ -55,7 +55,7 @@ class Reporter:
         account.take(worker.stats(), self._before)
         account.done = time.monotonic()
         if self._show:
-            self._show(account, worker.min_clock)
+            self._show(account)
 
     def ended(self, how: str) -> None:
         """The worker has left, or is lost: its time ends."""

@@ -70,6 +70,8 @@ def tick(
     leave_on_signals()
     begun = time.monotonic()
     options: dict[str, Any] = {"workers": workers, "lease": lease, "run": run}
+    if timeout is not None:
+        options["reconnect_timeout"] = min(timeout, 30.0)
     if staleness is not None:
         options["staleness"] = staleness
     worker = join(url, job=job, worker=worker_id, timeout=timeout, **options)

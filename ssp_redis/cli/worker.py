@@ -108,6 +108,9 @@ def worker(
         "run": run,
     }
     place = {name: value for name, value in place.items() if value is not None}
+    if timeout is not None and not target.is_script:
+        # A server that is away is also something that one waits for.
+        place["reconnect_timeout"] = min(timeout, 30.0)
     if staleness is not None:
         place["staleness"] = None if math.isinf(staleness) and not target.is_script else staleness
     account = Account(worker_id or "?")
@@ -130,7 +133,7 @@ def worker(
 class _Show:
     """Where a worker's progress goes."""
 
-    def __call__(self, account: Account, min_clock: int) -> None:
+    def __call__(self, account: Account) -> None:
         raise NotImplementedError
 
     def __enter__(self) -> _Show:
@@ -146,9 +149,8 @@ class _Draw(_Show):
     def __init__(self, title: str, clocks: int | None, quiet: bool) -> None:
         self._board = Board(title, clocks, quiet)
 
-    def __call__(self, account: Account, min_clock: int) -> None:
+    def __call__(self, account: Account) -> None:
         self._board.rows = {account.worker: Row(account)}
-        self._board.min_clock = min_clock
         self._board.draw()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -166,7 +168,7 @@ class _Tell(_Show):
         self._account = account
         leave_with(self._channel.fileno())
 
-    def __call__(self, account: Account, min_clock: int) -> None:
+    def __call__(self, account: Account) -> None:
         self._channel.send("look", account=account.to_json())
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:

@@ -16,14 +16,16 @@ import pytest
 _ROOT = Path(__file__).parents[2]
 
 
-def clean_environment(**more: str) -> dict[str, str]:
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """Ours without anything that tells a worker its place."""
     foreign = ("SSP_REDIS_", "REDIS_URL", "RANK", "WORLD_SIZE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     # From a checkout that is not installed, too; the children of `launch` need it as well.
     kept["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [kept.get("PYTHONPATH")])])
     if server := os.environ.get("SSP_REDIS_TEST_SERVER"):
         kept["SSP_REDIS_SERVER"] = server
-    return kept | more
+    return kept
 
 
 @pytest.fixture(autouse=True)
@@ -48,14 +50,14 @@ class Done:
 
 
 @pytest.fixture
-def ssp(tmp_path: Path) -> Callable[..., Done]:
+def ssp(tmp_path: Path, environment: dict[str, str]) -> Callable[..., Done]:
     """Runs ``ssp-redis WORDS`` in an empty directory; keywords become environment variables."""
 
-    def run(*words: str, code: int | None = 0, timeout: float = 60, **environment: str) -> Done:
+    def run(*words: str, code: int | None = 0, timeout: float = 60, **more: str) -> Done:
         done = subprocess.run(
             [sys.executable, "-m", "ssp_redis", *words],
             cwd=tmp_path,
-            env=clean_environment(**environment),
+            env=environment | more,
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -68,16 +70,16 @@ def ssp(tmp_path: Path) -> Callable[..., Done]:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def start(tmp_path: Path, environment: dict[str, str]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts ``ssp-redis WORDS`` and does not wait; what still runs after the test is killed."""
     started: list[subprocess.Popen[str]] = []
 
-    def popen(*words: str, **environment: str) -> subprocess.Popen[str]:
+    def popen(*words: str, **more: str) -> subprocess.Popen[str]:
         started.append(
             subprocess.Popen(
                 [sys.executable, "-m", "ssp_redis", *words],
                 cwd=tmp_path,
-                env=clean_environment(**environment),
+                env=environment | more,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

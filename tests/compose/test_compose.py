@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -92,6 +93,11 @@ class Project:
         """The clock of every id, whether it is a member or has departed."""
         status = self.status()
         return {one["worker"]: one["clock"] for one in status["departed"] + status["members"]}
+
+    def answers(self) -> dict[str, tuple[float, float]]:
+        """Weight and bias as each worker that got to the end printed them."""
+        found = {name: re.search(r"weight (\S+) +bias (\S+)", self.log(name)) for name in self.workers()}
+        return {name: (float(match[1]), float(match[2])) for name, match in found.items() if match}
 
     def log(self, container: str, since: str = "") -> str:
         command = ["docker", "logs", *(["--since", since] if since else []), container]
@@ -179,11 +185,14 @@ def test_a_killed_worker_does_not_stop_the_others_and_comes_back_under_its_own_i
     assert back["clock"] >= before[mine]
     assert set(project.finish().values()) == {0}
     assert set(project.clocks()) == {"0", "1", "2", "3"}
-    assert len(set(project.clocks().values())) == 1
+    assert set(project.clocks().values()) == {3000}
+    assert len(project.answers()) == 4
+    for weight, bias in project.answers().values():
+        assert (weight, bias) == (pytest.approx(2, abs=0.05), pytest.approx(10, abs=0.05))
 
 
 def test_a_crashed_worker_is_started_again_by_the_engine(project: Project) -> None:
-    project("up", "-d", "--scale", "worker=2")
+    project("up", "-d", "--scale", "worker=2", SSP_REDIS_CLOCKS="1000")
     until(lambda: len(project.status()["members"]) == 2, 30, "two members")
     victim, container = next(iter(project.workers().items()))
     try:
@@ -192,7 +201,7 @@ def test_a_crashed_worker_is_started_again_by_the_engine(project: Project) -> No
         pytest.skip("the engine's processes are not this user's to kill")
     until(lambda: project.workers()[victim]["RestartCount"] == 1, 20, "a restart")
     assert set(project.finish().values()) == {0}
-    assert set(project.clocks()) == {"0", "1"}
+    assert project.clocks() == {"0": 1000, "1": 1000}
 
 
 def test_a_stopped_worker_leaves_at_once(project: Project) -> None:
