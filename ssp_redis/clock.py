@@ -34,7 +34,7 @@ from .errors import (
     WaitTimeout,
 )
 from .heartbeat import Heartbeat
-from .joining import Joiner, lost, remember
+from .joining import Joiner, lost, release
 from .keys import JobKeys
 from .link import Link, persist
 from .lua import Code, Refusal, words
@@ -136,6 +136,7 @@ class Clock:
             clock._wait(deadline, None, joining=True)
         except BaseException:
             clock.leave("left")
+            joiner.abandon()
             raise
         return clock
 
@@ -150,7 +151,6 @@ class Clock:
         self._known(joined.position, joined.tag)
         self.link.greet = self._greet
         self._member = True
-        remember(self.keys.job, caller.worker, True)
 
     def leave(self, why: str = "left", after: Callable[[Wire, int], None] = lambda wire, left: None) -> None:
         """Leave the job; idempotent, quick, and silent when the server is away (the lease ends the membership then).
@@ -184,7 +184,7 @@ class Clock:
             self._subscriber = None
         self.link.drop()
         if self._member:
-            remember(self.keys.job, self.caller.worker, False)
+            release(self.keys.job, self.caller.worker, self.caller.nonce)
 
     # -- what is known -----------------------------------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ from .keys import JobKeys, fit_name
 from .lua import SCHEMA, Code, Refusal
 from .scripts import Caller, ClockScripts, Joined
 
-#: Ids held by this process, by job: a pid that is mine does not make these free to claim.
-_mine: set[tuple[str, str]] = set()
+#: (job, id) → nonce of what this process joins or has joined as: a pid that is mine does not make these free to claim.
+_mine: dict[tuple[str, str], str] = {}
 _mine_lock = threading.Lock()
 
 
@@ -61,9 +61,7 @@ def choose_id(job: str, records: Mapping[str, Record]) -> str:
     while True:
         worker = str(number)
         record = records.get(worker)
-        with _mine_lock:
-            mine = (job, worker) in _mine
-        if not mine:
+        if (job, worker) not in _mine:
             if record is None or record.why != "-":
                 return worker
             if record.host == host and (record.pid == pid or not _alive(record.pid)):
@@ -71,10 +69,11 @@ def choose_id(job: str, records: Mapping[str, Record]) -> str:
         number += 1
 
 
-def remember(job: str, worker: str, held: bool) -> None:
-    """Note that this process holds an id, or no longer does."""
+def release(job: str, worker: str, nonce: str) -> None:
+    """This process no longer holds the id, unless it has joined under it once more."""
     with _mine_lock:
-        (_mine.add if held else _mine.discard)((job, worker))
+        if _mine.get((job, worker)) == nonce:
+            del _mine[job, worker]
 
 
 def read_records(wire: Wire, keys: JobKeys) -> dict[str, Record]:
@@ -109,6 +108,7 @@ class Joiner:
             try:
                 joined = self._ask(wire, worker, nonce, known, host, pid)
             except Refusal as refusal:
+                self.abandon()
                 if refusal.code not in (Code.HELD, Code.DEPARTED):
                     raise self._failure(refusal) from None
                 # somebody took the id meanwhile, or this very attempt was here, and gone again, before its answer came
@@ -117,15 +117,23 @@ class Joiner:
             caller = Caller(joined.run, joined.standing.epoch, worker, joined.incarnation, nonce, host, pid)
             return caller, joined
 
+    def abandon(self) -> None:
+        """Let go of the id: the attempt has come to nothing."""
+        if self._attempt is not None:
+            release(self._settings.job, *self._attempt[:2])
+
     def _choose(self, wire: Wire) -> tuple[str, str, int]:
         records = read_records(wire, self._keys)
         if self._settings.run and self._settings.run != (wire.call("HGET", self._keys.config, "name") or b"").decode():
             records = {}  # the run begins with this join: nobody holds an id in it
-        worker = self._settings.worker
-        if worker is None:
-            worker = choose_id(self._settings.job, records)
+        worker, nonce = self._settings.worker, secrets.token_hex(8)
+        with _mine_lock:
+            # held from here on, so that another thread that claims an id meanwhile takes the next one
+            if worker is None:
+                worker = choose_id(self._settings.job, records)
+            _mine[self._settings.job, worker] = nonce
         record = records.get(worker)
-        return worker, secrets.token_hex(8), record.incarnation if record else 0
+        return worker, nonce, record.incarnation if record else 0
 
     def _ask(self, wire: Wire, worker: str, nonce: str, known: int, host: str, pid: int) -> Joined:
         settings = self._settings
