@@ -2,10 +2,10 @@
 --
 -- Input
 --   KEYS[1] config  KEYS[2] tables
---   ARGV[1] run  ARGV[2] table name  ARGV[3] description: dtype:rows:columns…, the same words for the same table
+--   ARGV[1] run  ARGV[2] table name  ARGV[3] description: dtype:shape:shares:blocks:rows:slots (lua/README.md)
 --   ARGV[4] claimer (an incarnation, or a random number for a writer from outside; 0 only asks)  ARGV[5] lease ms
 -- Output: one line
---   0 ready number description      the table is there
+--   0 ready number description      the table is there, as described by who made it
 --   0 yours number description      make it, then publish
 --   0 none                          ARGV[4] was 0 and nobody has made it
 --   -1                              job gone or another run

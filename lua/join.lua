@@ -5,7 +5,8 @@
 -- Input
 --   KEYS[1] config  KEYS[2] clocks  KEYS[3] order  KEYS[4] ids  KEYS[5] leases  KEYS[6] log  KEYS[7] graced
 --   KEYS[8] runs  KEYS[9] min (channel)
---   ARGV[1] schema version  ARGV[2] worker  ARGV[3] nonce (random, one per attempt to join)
+--   ARGV[1] schema version  ARGV[2] worker  ARGV[3] nonce (16 hex digits, random, one per
+--     attempt to join; the id of the run, if this join begins one)
 --   ARGV[4] incarnation last known to hold the id, 0 for none  ARGV[5] host  ARGV[6] pid
 --   ARGV[7] name of the run ("" adopts the current one)
 --   ARGV[8] workers  ARGV[9] staleness (-1: infinite)  ARGV[10] lease ms  ARGV[11] retain ms

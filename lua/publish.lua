@@ -5,7 +5,7 @@
 --   KEYS[5…] n scratch blocks, then n base blocks (generation 0), in the same order
 --   ARGV[1] run  ARGV[2] table name  ARGV[3] claimer  ARGV[4] number of shares  ARGV[5] channel of commits
 -- Output: one line
---   0 version     published (or was already): the log length at which its first base stands
+--   0 version     published: the log length at which its first base stands (a replay: the length now)
 --   -1            job gone or another run
 --   -8            the claim is another's by now, or a scratch block is missing: claim again
 -- Event: commits, "table NAME".
