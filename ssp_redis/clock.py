@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+from . import forks
 from .config import Settings
 from .connection import Endpoint, ReplyError, Wire, command
 from .errors import (
@@ -107,6 +108,7 @@ class Clock:
         self._refused: Refusal | None = None
         self._member = False
         self._closed = False
+        self._depth = forks.depth()
         self._pid = os.getpid()
         self._restored = "-"
         self._deferred: list[Callable[[], object]] = []
@@ -161,7 +163,7 @@ class Clock:
         """
         if self._closed:
             return
-        if self._member and self._refused is None and os.getpid() == self._pid:
+        if self._member and self._refused is None and forks.depth() == self._depth:
             if self.link.busy:
                 self.link.drop()  # called in the middle of an exchange, by a signal handler
             try:
@@ -210,7 +212,7 @@ class Clock:
         """Raise what makes this clock unusable, if anything does."""
         if self._closed:
             raise SSPError("this worker has left its job: join again")
-        if os.getpid() != self._pid:
+        if forks.depth() != self._depth:
             raise SSPError(f"this worker belongs to process {self._pid}: process {os.getpid()} must join by itself")
         if self._refused is not None:
             raise self.failure(self._refused)
@@ -316,7 +318,7 @@ class Clock:
     @property
     def alive(self) -> bool:
         """May this incarnation still act, as far as it knows?"""
-        return not self._closed and self._refused is None and os.getpid() == self._pid
+        return not self._closed and self._refused is None and forks.depth() == self._depth
 
     def defer(self, action: Callable[[], object]) -> None:
         """Do something that talks to the server as soon as no exchange is under way."""

@@ -24,6 +24,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from . import forks
 from .errors import ServerRefused, SSPError, UsageError
 
 Buffer = bytes | bytearray | memoryview
@@ -94,6 +95,7 @@ class Wire:
         self._secure = hasattr(self._socket, "pending")
         self._buffer = bytearray()
         self._at = 0
+        self._depth = forks.depth()
         self._pid = os.getpid()
         self.label = label
         #: Bytes written to and read from the socket so far.
@@ -103,7 +105,7 @@ class Wire:
     def close(self) -> None:
         """Drop the connection; safe to repeat, and after a fork it leaves the parent's alone."""
         with contextlib.suppress(Exception):
-            if os.getpid() == self._pid:
+            if forks.depth() == self._depth:
                 self._connection.disconnect()  # type: ignore[no-untyped-call]
             else:
                 self._socket.close()
@@ -112,7 +114,7 @@ class Wire:
 
     def send(self, data: Buffer) -> None:
         """Send the bytes of one or several commands."""
-        if os.getpid() != self._pid:
+        if forks.depth() != self._depth:
             raise SSPError(f"a connection of process {self._pid} was used in process {os.getpid()}: join there")
         try:
             self._socket.sendall(data)

@@ -151,7 +151,7 @@ class ClockScripts:
         return self._tick_of(caller).call(wire, clock, wanted, note, known)
 
     def _tick_of(self, caller: Caller) -> Script:
-        if self._bound is None or self._bound_to is not caller:
+        if self._bound_to is not caller or self._bound is None:
             self._bound = self._tick.bind(caller.run, caller.epoch, caller.worker, caller.incarnation)
             self._bound_to = caller
         return self._bound
