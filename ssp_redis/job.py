@@ -14,10 +14,11 @@ from .config import parse_staleness, resolve_url
 from .connection import Endpoint, Wire, command
 from .errors import SSPError, StateLost, TableMismatch, UsageError
 from .joining import Record, lost, observe
-from .keys import JobKeys
+from .keys import JobKeys, StoreKeys
 from .link import Link
 from .lua import Code, Refusal
 from .scripts import Caller, ClockScripts
+from .store import sweep
 from .store.reader import Reader
 from .store.view import View
 from .worker import join
@@ -262,13 +263,15 @@ class Job:
         if record.why != "-":
             return False
         try:
-            self._link.run(
+            _, left = self._link.run(
                 lambda wire: self._scripts.leave(wire, run, epoch, str(worker), record.incarnation, 0, "evicted")
             )
         except Refusal as refusal:
             if refusal.code is Code.SUPERSEDED:
                 return False  # who was meant is gone: another process has taken the id meanwhile
             raise self._changed(refusal) from None
+        if not left:
+            self._retire(run)
         return True
 
     def set_staleness(self, staleness: float | None) -> None:
@@ -324,9 +327,17 @@ class Job:
     def _reap(self) -> None:
         run, epoch = self._current()
         try:
-            self._link.run(lambda wire: observe(wire, self._scripts, run, epoch))
+            left = self._link.run(lambda wire: observe(wire, self._scripts, run, epoch))
         except Refusal as refusal:
             raise self._changed(refusal) from None
+        if not left:
+            self._retire(run)
+
+    def _retire(self, run: str) -> None:
+        """The last member did not say goodbye itself: its tables expire all the same."""
+        keys = StoreKeys(self.keys.prefix, run)
+        if self._link.run(lambda wire: wire.call("PTTL", keys.tables)) == -1:
+            self._link.run(lambda wire: sweep.retire(wire, self.keys, keys))
 
     def _read(self) -> Reader:
         run, epoch = self._current()

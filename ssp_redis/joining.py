@@ -191,9 +191,9 @@ class Joiner:
         return lost(job)
 
 
-def observe(wire: Wire, scripts: ClockScripts, run: str, epoch: int) -> None:
-    """Sync without being a member: whoever's lease has run out is removed."""
-    scripts.sync(wire, Caller(run, epoch, "", 0, "-", "-", 0), 0, -1, "")
+def observe(wire: Wire, scripts: ClockScripts, run: str, epoch: int) -> int:
+    """Sync without being a member: whoever's lease has run out is removed. Returns how many members are left."""
+    return scripts.sync(wire, Caller(run, epoch, "", 0, "-", "-", 0), 0, -1, "").members
 
 
 def lost(job: str) -> StateLost:

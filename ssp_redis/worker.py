@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -100,13 +101,14 @@ class Worker:
             raise
 
     def _begin(self) -> None:
-        """The first member of an empty job keeps its tables from expiring; a new run sweeps the one it replaces."""
+        """Tables that were about to expire are kept; a new run sweeps the one it replaces."""
         clock = self._clock
         if clock.dropped:
             old = StoreKeys(clock.keys.prefix, clock.dropped)
             clock.run(lambda wire: sweep.erase(wire, old))
-        elif clock.alone:
-            keys = StoreKeys(clock.keys.prefix, clock.caller.run)
+            return
+        keys = StoreKeys(clock.keys.prefix, clock.caller.run)
+        if clock.run(lambda wire: wire.call("PTTL", keys.tables)) >= 0:
             clock.run(lambda wire: sweep.expire(wire, keys, None))
 
     # -- where it stands ---------------------------------------------------------------------------------------------
@@ -328,28 +330,25 @@ class Worker:
         clock, store = self._clock, self._store
         if clock.closed:
             return
-        retain: int | None = None
+        clock.link.limit = min(clock.link.limit, _LEAVE)
         try:
             if commit and store is not None and clock.alive:
                 if clock.interrupted:
-                    self._commit(_LEAVE)
+                    self._commit()
                 if any(view.open is not None for view in store.views.values()):
-                    self._commit(_LEAVE)
-                if store.views and len(self.members) == 1:
-                    store.finish()
-            if clock.alive:
-                retain = int(clock.run(lambda wire: wire.call("HGET", clock.keys.config, "retain")) or 0)
+                    self._commit()
         except SSPError as error:
             clock.leave("left")
-            if commit:
-                raise SSPError(f"worker {self.id} left without committing its open clock: {error}") from error
-            return
+            raise SSPError(f"worker {self.id} left without committing its open clock: {error}") from error
+        with contextlib.suppress(SSPError):  # it saves others work, no more
+            if commit and store is not None and clock.alive and store.views and len(self.members) == 1:
+                store.finish()
 
         def after(wire: Wire, left: int) -> None:
             if store is not None:
-                store.gone(wire, retain if left == 0 else None)
-            elif left == 0 and retain is not None:
-                sweep.expire(wire, StoreKeys(clock.keys.prefix, clock.caller.run), retain)
+                store.gone(wire)
+            if left == 0:
+                sweep.retire(wire, clock.keys, StoreKeys(clock.keys.prefix, clock.caller.run))
 
         clock.leave(why or self._why, after)
 

@@ -259,8 +259,8 @@ class Store(Reader):
             self.refresh(view)
             self.fold(view, list(range(view.layout.shares)))
 
-    def gone(self, wire: Wire, retain_ms: int | None) -> None:
-        """After leaving: delete own rings if nothing needs them, and let the tables of an empty job expire."""
+    def gone(self, wire: Wire) -> None:
+        """After leaving: delete own rings if nothing needs them."""
         read = self.scripts.read(wire, self.host.caller.run, None, "", -1)
         named = {Tag.parse(text).ring for text in read.tags}
         own = f"{self.ring.worker}:{self.ring.incarnation}:"
@@ -269,8 +269,6 @@ class Store(Reader):
             self.keys,
             [ring for ring in sweep.rings(wire, self.keys) if ring.startswith(own) and ring not in named],
         )
-        if retain_ms is not None:
-            sweep.expire(wire, self.keys, retain_ms)
 
     # -- rollback ----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..connection import Wire, command
-from ..keys import StoreKeys
+from ..keys import JobKeys, StoreKeys
 from .layout import Layout
 
 
@@ -63,6 +63,17 @@ def expire(wire: Wire, keys: StoreKeys, milliseconds: int | None) -> None:
             wire.call_all([command("PERSIST", key) for key in batch])
         else:
             wire.call_all([command("PEXPIRE", key, milliseconds) for key in batch])
+
+
+def retire(wire: Wire, job: JobKeys, keys: StoreKeys) -> None:
+    """If the job has no members: let a run's tables expire together with the job's other keys."""
+    members, life = wire.call_all([command("ZCARD", job.order), command("PTTL", job.config)])
+    if members or life < 0:
+        return
+    expire(wire, keys, life)
+    if wire.call("ZCARD", job.order):
+        # somebody has joined meanwhile, perhaps too early to find an expiry to take off
+        expire(wire, keys, None)
 
 
 def _in_batches(wire: Wire, verb: str, keys: list[str]) -> None:

@@ -1,0 +1,96 @@
+"""Fixtures for tests of workers: joined here, in threads of this process, or in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import pytest
+from proxy import Proxy
+from remote import Remote, environment
+
+import ssp_redis
+from ssp_redis import Worker
+
+T = TypeVar("T")
+
+
+def background(function: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
+    """Run a call in a thread of its own."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+def blocked(future: Future[Any], seconds: float = 0.1) -> bool:
+    """Is the call still under way after a while?"""
+    try:
+        future.exception(seconds)
+    except TimeoutError:
+        return True
+    return False
+
+
+@pytest.fixture(autouse=True)
+def no_environment_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the shell says must not reach ``join``."""
+    for name in set(os.environ) - set(environment()):
+        if name != "SSP_REDIS_TEST_SERVER":
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def join(url: str, job: str) -> Iterator[Callable[..., Worker]]:
+    """``ssp_redis.join`` on the shared server and this test's job; who is still there at the end is detached."""
+    workers: list[Worker] = []
+
+    def make(worker: str | int | None = None, **settings: Any) -> Worker:
+        settings = {"timeout": 20.0, "job": job, "url": url} | settings
+        workers.append(ssp_redis.join(settings.pop("url"), worker=worker, **settings))
+        return workers[-1]
+
+    yield make
+    for worker in workers:
+        worker.detach()
+
+
+@pytest.fixture
+def together(join: Callable[..., Worker]) -> Callable[..., list[Worker]]:
+    """Joins workers 0 … n − 1 at once, so that a quorum is met."""
+
+    def make(count: int, **settings: Any) -> list[Worker]:
+        futures = [background(join, i, **({"workers": count} | settings)) for i in range(count)]
+        return [future.result(30) for future in futures]
+
+    return make
+
+
+@pytest.fixture
+def remote() -> Iterator[Callable[..., Remote]]:
+    """Starts processes; they are killed after the test."""
+    children: list[Remote] = []
+
+    def make(**variables: str) -> Remote:
+        children.append(Remote(**variables))
+        return children[-1]
+
+    yield make
+    for child in children:
+        child.close()
+
+
+@pytest.fixture
+def proxy(url: str) -> Iterator[Proxy]:
+    """A proxy in front of the shared server."""
+    with Proxy(url) as proxy:
+        yield proxy

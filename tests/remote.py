@@ -1,0 +1,176 @@
+"""Workers in processes of their own, told line by line what to do; and waiting for conditions.
+
+The parent sends Python source, the child runs it in one namespace and answers with the value of the last expression, or
+with the exception. Run as a program, this file is the child.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_ROOT = Path(__file__).parents[1]
+
+
+def eventually(condition: Callable[[], Any], what: str = "", seconds: float = 10.0) -> Any:
+    """Wait until ``condition()`` is true and return what it gave; fail when the time is up."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition}"
+        time.sleep(0.002)
+    return value
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This environment without what ``join`` would read from it."""
+    foreign = ("SSP_REDIS_", "REDIS_URL", "RANK", "WORLD_SIZE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    kept["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [kept.get("PYTHONPATH")])])
+    # several children share few processors
+    kept |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return kept | more
+
+
+class RemoteError(Exception):
+    """What a child raised: ``name`` of the exception, its text and its attributes."""
+
+    def __init__(self, name: str, text: str, data: dict[str, Any]) -> None:
+        super().__init__(f"{name}: {text}")
+        self.name = name
+        self.text = text
+        self.data = data
+
+
+class Remote:
+    """A child process. Its namespace has ``ssp_redis``, ``np`` and what earlier sources left there."""
+
+    def __init__(self, **variables: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment(**variables),
+            start_new_session=True,
+        )
+        self.pid = self.process.pid
+
+    def start(self, source: str, **values: Any) -> None:
+        """Have the child run ``source`` with ``values`` as variables; ``result`` waits for it."""
+        assert self.process.stdin
+        pickle.dump((source, values), self.process.stdin)
+        self.process.stdin.flush()
+
+    def ended(self, timeout: float = 0.0) -> bool:
+        """Is there an answer to take?"""
+        return bool(select.select([self.process.stdout], [], [], timeout)[0])
+
+    def result(self, timeout: float = 30.0) -> Any:
+        """The answer to the last ``start``."""
+        assert self.process.stdout
+        assert self.ended(timeout), f"no answer within {timeout} s"
+        try:
+            ok, value = pickle.load(self.process.stdout)
+        except EOFError:
+            raise AssertionError(f"the child ended with {self.process.wait()}") from None
+        if ok:
+            return value
+        raise RemoteError(*value)
+
+    def do(self, source: str, timeout: float = 30.0, **values: Any) -> Any:
+        """``start`` and ``result``."""
+        self.start(source, **values)
+        return self.result(timeout)
+
+    def join(self, url: str, job: str, timeout: float = 30.0, **settings: Any) -> None:
+        """Make ``worker`` in the child."""
+        self.do("worker = ssp_redis.join(url, job=job, **settings)", timeout, url=url, job=job, settings=settings)
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def close(self) -> None:
+        """End the child, frozen or not."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        self.kill()
+
+    def __enter__(self) -> Remote:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def run_programs(program: Path, arguments: list[list[str]], timeout: float = 60.0) -> list[str]:
+    """Run a program once for each list of arguments, all at the same time; what they print, if all end well."""
+    children = [
+        subprocess.Popen(
+            [sys.executable, str(program), *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        for words in arguments
+    ]
+    deadline = time.monotonic() + timeout
+    try:
+        printed = [child.communicate(timeout=max(0.1, deadline - time.monotonic())) for child in children]
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    for child, (_, errors) in zip(children, printed, strict=True):
+        assert child.returncode == 0, errors
+    return [out for out, _ in printed]
+
+
+def _serve() -> None:
+    import numpy as np
+
+    import ssp_redis
+
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what the sources print is not an answer
+    names: dict[str, Any] = {"ssp_redis": ssp_redis, "np": np, "time": time, "os": os, "signal": signal}
+    while True:
+        try:
+            source, values = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        names.update(values)
+        try:
+            tree = ast.parse(source)
+            last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+            exec(compile(tree, "<test>", "exec"), names)
+            value = eval(compile(ast.Expression(last.value), "<test>", "eval"), names) if last else None
+            answer = pickle.dumps((True, value))
+        except BaseException as error:
+            data = {key: value for key, value in vars(error).items() if not key.startswith("_")}
+            answer = pickle.dumps((False, (type(error).__name__, str(error), data)))
+        answers.write(answer)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    _serve()
