@@ -1,0 +1,71 @@
+"""``evict``, ``stop``, ``set`` and ``delete``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ssp_redis import Evicted, Job, join
+
+Run = Callable[..., Any]
+
+
+def test_evict_removes_a_worker_and_says_so(ssp: Run, url: str, job: str) -> None:
+    with join(url, job=job, worker="a"):
+        victim = join(url, job=job, worker="b")
+        done = ssp("evict", "b", "--url", url, "--job", job)
+        assert f"worker b evicted from job {job} at clock 0" in done.out
+        with pytest.raises(Evicted):
+            victim.tick(timeout=5)
+        victim.leave()
+        again = ssp("evict", "b", "--url", url, "--job", job)
+        assert "no member" in again.out
+
+
+def test_evict_of_an_unknown_worker_names_those_there_are_and_evicts_nobody(ssp: Run, url: str, job: str) -> None:
+    with join(url, job=job, worker="a"), Job(url, job) as view:
+        done = ssp("evict", "a", "zz", "--url", url, "--job", job, code=2)
+        assert "no worker 'zz'; it has a" in done.err
+        assert len(view.status().members) == 1
+
+
+def test_stop_and_resume(ssp: Run, url: str, job: str) -> None:
+    with join(url, job=job, worker="a") as worker, Job(url, job) as view:
+        assert f"ssp-redis stop --resume --job {job}" in ssp("stop", job, "--url", url).out
+        assert view.status().stopped
+        assert len(list(worker.clocks(10))) <= 1
+        ssp("stop", "--resume", "--job", job, "--url", url)
+        assert not view.status().stopped
+
+
+def test_a_higher_staleness_wakes_whoever_it_admits(ssp: Run, url: str, job: str) -> None:
+    with join(url, job=job, worker="slow", staleness=0), join(url, job=job, worker="fast") as fast:
+        waiting = threading.Thread(target=fast.tick, kwargs={"timeout": 20})
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive()
+        done = ssp("set", job, "--staleness", "5", "--url", url)
+        assert done.out == f"job {job}: staleness 0 -> 5\n"
+        waiting.join(1)
+        assert not waiting.is_alive()
+        assert fast.staleness == 5
+    assert "5 -> inf" in ssp("set", job, "-s", "inf", "--url", url).out
+
+
+def test_delete_refuses_while_workers_are_at_work_unless_forced(ssp: Run, url: str, job: str) -> None:
+    worker = join(url, job=job, worker="a")
+    done = ssp("delete", job, "--url", url, code=1)
+    assert "workers at work (a)" in done.err
+    assert "--force" in done.err
+    assert ssp("delete", job, "--url", url, "--force").out == f"job {job} deleted\n"
+    worker.detach()
+    assert "nothing to delete" in ssp("delete", "--job", job, "--url", url).out
+
+
+def test_delete_never_guesses_which_job(ssp: Run, own_server: Any) -> None:
+    with join(own_server.url, job="only", worker=0):
+        pass
+    assert "which job?" in ssp("delete", "--url", own_server.url, code=2).err
