@@ -147,7 +147,6 @@ class Clock:
         self.workers = joined.workers
         self.lease = joined.lease
         self.dropped = joined.dropped
-        self.alone = joined.members == 1
         self.clock = joined.standing.clock
         self.standing = joined.standing
         self._known(joined.position, joined.tag)
@@ -412,6 +411,8 @@ class Clock:
 
     def _wait(self, deadline: float | None, lead: int | None, joining: bool = False) -> None:
         self.usable()
+        if self.standing.stopped:
+            self.sync()  # it may have been taken back meanwhile
         standing = self.standing
         if not (self._enough(lead) or (joining and standing.stopped)):
             begun = time.monotonic()

@@ -189,6 +189,9 @@ class Worker:
 
     def clocks(self, count: int) -> Iterator[int]:
         """Run until clock ``count`` or until the job is stopped: yields the clock, ticks at the end of each turn."""
+        with contextlib.suppress(JobStopped):
+            if self.clock < count:
+                self.wait()  # one that is owed: a tick may have ended in a timeout or a stop
         while self.clock < count and not self.stopped:
             yield self.clock
             try:
@@ -203,7 +206,7 @@ class Worker:
             # a second tick after a timed-out wait would take the lead to s + 2
             self.wait(timeout)
 
-    def _commit(self, limit: float | None = None) -> None:
+    def _commit(self) -> None:
         begun = time.perf_counter()
         clock, store = self._clock, self._store
         carried: TablePush | None = None
@@ -212,7 +215,7 @@ class Worker:
         elif store is not None:
             carried = store.prepare(self._due(clock.clock + 1))
         self._carried = carried
-        tags = clock.advance(carried, limit)
+        tags = clock.advance(carried)
         if store is not None:
             if carried is not None:
                 store.pushed(carried, clock.standing.end)

@@ -124,6 +124,16 @@ def test_a_barrier_waits_until_all_are_as_far(together: Together) -> None:
     second.barrier(timeout=5)
 
 
+def test_clocks_finishes_a_wait_that_is_owed(together: Together) -> None:
+    fast, slow = together(2, staleness=0)
+    with pytest.raises(WaitTimeout):
+        fast.tick(timeout=0.01)
+    first = background(next, fast.clocks(5))
+    assert blocked(first)
+    slow.tick(timeout=5)
+    assert first.result(5) == 1
+
+
 class TestStalenessOfARunningJob:
     def test_raised_wakes_whom_it_admits(self, together: Together, url: str, job: str) -> None:
         fast, _ = together(2, staleness=0)
@@ -202,7 +212,13 @@ class TestStop:
             second.tick(timeout=5)
             first.wait(timeout=5)
             assert not seen.status().stopped
-        assert list(first.clocks(1)) == []
+            seen.stop()
+            with pytest.raises(JobStopped):
+                second.tick()
+            seen.resume()
+            ahead = background(lambda: list(first.clocks(3)))
+            assert list(second.clocks(3)) == [2]
+            assert ahead.result(5) == [1, 2]
 
     def test_who_joins_a_stopped_job_is_told(self, join: Callable[..., Worker], url: str, job: str) -> None:
         with join(0):
