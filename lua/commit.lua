@@ -15,7 +15,7 @@
 --                                    tag at that place than the caller summed: the store was rolled back
 --   -8 version generation   somebody else committed first (or this is a replay of a commit that won)
 --   -11                     a scratch block is missing or is not what was stated: write it again
--- Event: commits, "base number.share version".
+-- Event: commits, "base number.share version generation".
 
 --@include job
 local CLOCKS, IDS, LOG, BASES = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -61,5 +61,5 @@ if drop > 0 then
   redis.call('LTRIM', LOG, drop, -1)
   redis.call('HSET', CONFIG, 'off', string.format('%.0f', off + drop))
 end
-redis.call('PUBLISH', ARGV[10], 'base ' .. ARGV[6] .. ' ' .. ARGV[8])
+redis.call('PUBLISH', ARGV[10], 'base ' .. ARGV[6] .. ' ' .. ARGV[8] .. ' ' .. generation)
 return '0 ' .. ARGV[8] .. ' ' .. generation

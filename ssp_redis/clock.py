@@ -104,6 +104,8 @@ class Clock:
         self.on_members: Callable[[], None] | None = None
         self._subscriber: Subscriber | None = None
         self._heartbeat: Heartbeat | None = None
+        #: Ticks completed, as the store knows, and those that are not flushed yet.
+        self.clock = self.ahead = 0
         self._pending: _Pending | None = None
         self._refused: Refusal | None = None
         self._member = False
@@ -258,8 +260,7 @@ class Clock:
         restored = synced.restored != self._restored
         if pending is not None and standing.clock == pending.wanted and not restored:
             # it had happened, only the answer was lost
-            self.clock = pending.wanted
-            self._pending = None
+            self._completed(pending)
         if fresh:
             self.caller = replace(self.caller, epoch=standing.epoch)
         self._known(synced.position, synced.tag)
@@ -328,12 +329,17 @@ class Clock:
             self._deferred.pop(0)()
 
     @property
+    def local(self) -> int:
+        """Ticks completed, those included that are not flushed yet."""
+        return self.clock + self.ahead
+
+    @property
     def admitted(self) -> bool:
         """May this worker run, as last heard?"""
-        return self.standing.admits(self.clock)
+        return self.standing.admits(self.local)
 
     def advance(self, push: Push | None = None, limit: float | None = None) -> Tags | None:
-        """Commit the clock: c becomes c + 1. Does not wait: finish a wait that is owed first (:attr:`admitted`).
+        """Commit the ticks that are ahead: c becomes c + ``ahead``. Does not wait for admission.
 
         After an interruption it finishes the tick that was under way, whatever ``push`` is.
 
@@ -343,7 +349,7 @@ class Clock:
         Returns the tags that ``push.known`` asked for.
         """
         if self._pending is None:
-            self._pending = _Pending(self.clock, self.clock + 1, push)
+            self._pending = _Pending(self.clock, self.local, push)
         tags = self.run(self._state_tick, limit)
         self.waits.ticks += 1
         if self._deferred:
@@ -366,12 +372,16 @@ class Clock:
         known = push.known if push is not None else -1
         pending.attempts += 1
         standing, tags = self.scripts.ticked(self._send_tick(wire, pending, note, known), known)
-        self.clock = pending.wanted
-        self._pending = None
+        self._completed(pending)
         if pending.attempts == 1:
             self._known(standing.end - 1, f"t:{self.caller.worker}:{self.caller.incarnation}:{self.clock}:{note}")
         self._note(standing)
         return tags
+
+    def _completed(self, pending: _Pending) -> None:
+        self.ahead -= pending.wanted - self.clock
+        self.clock = pending.wanted
+        self._pending = None
 
     def _send_tick(self, wire: Wire, pending: _Pending, note: str, known: int) -> list[str]:
         push = pending.push
@@ -400,16 +410,21 @@ class Clock:
         """
         self._wait(None if timeout is None else time.monotonic() + timeout, None)
 
+    def briefly(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` to be admitted; False, and no error, when that was not long enough."""
+        self._wait(time.monotonic() + seconds, None, quiet=True)
+        return self.admitted
+
     def barrier(self, timeout: float | None = None) -> None:
         """Block until every member's clock is at least mine."""
         self._wait(None if timeout is None else time.monotonic() + timeout, 0)
 
     def _enough(self, lead: int | None) -> bool:
         if lead is None:
-            return self.standing.admits(self.clock)
-        return self.standing.started and self.clock - self.standing.min_clock <= lead
+            return self.standing.admits(self.local)
+        return self.standing.started and self.local - self.standing.min_clock <= lead
 
-    def _wait(self, deadline: float | None, lead: int | None, joining: bool = False) -> None:
+    def _wait(self, deadline: float | None, lead: int | None, joining: bool = False, quiet: bool = False) -> None:
         self.usable()
         if self.standing.stopped:
             self.sync()  # it may have been taken back meanwhile
@@ -417,9 +432,9 @@ class Clock:
         if not (self._enough(lead) or (joining and standing.stopped)):
             begun = time.monotonic()
             try:
-                self._listen(deadline, lead, joining)
+                self._listen(deadline, lead, joining, quiet)
             finally:
-                self.waits.waits += 1
+                self.waits.waits += not quiet
                 self.waits.seconds += time.monotonic() - begun
         if self._deferred:
             self._catch_up()
@@ -428,7 +443,7 @@ class Clock:
             self._subscriber.close()
             self._subscriber = None
 
-    def _listen(self, deadline: float | None, lead: int | None, joining: bool) -> None:
+    def _listen(self, deadline: float | None, lead: int | None, joining: bool, quiet: bool) -> None:
         if self._subscriber is None:
             self._resubscribe()
         check = time.monotonic() + self.settings.recheck
@@ -440,6 +455,8 @@ class Clock:
             self.usable()
             now = time.monotonic()
             if deadline is not None and now >= deadline:
+                if quiet:
+                    return
                 raise self._timed_out(lead, joining)
             if now >= check:
                 # covers lost messages, half-open sockets, frozen servers, and members whose lease has run out
@@ -520,11 +537,11 @@ class Clock:
                 max(0.0, now + self.lease - expiry[low[i]]) if low[i] in expiry else None,
             )
             for i in range(0, len(low), 2)
-            if int(low[i + 1]) < self.clock - bound
+            if int(low[i + 1]) < self.local - bound
         ]
         names = "; ".join(map(str, blockers)) or "nobody any more"
         return WaitTimeout(
-            f"worker {self.caller.worker} at clock {self.clock} may be {bound} ahead and waits for: {names}", blockers
+            f"worker {self.caller.worker} at clock {self.local} may be {bound} ahead and waits for: {names}", blockers
         )
 
 

@@ -92,7 +92,7 @@ class _Onlooker:
     def __init__(self, link: Link, caller: Caller) -> None:
         self.endpoint = link.endpoint
         self.caller = caller
-        self.clock = 0
+        self.clock = self.local = 0
         self._link = link
 
     def run(self, operation: Callable[[Wire], T]) -> T:
@@ -121,7 +121,7 @@ class JobTable:
     def get(self) -> NDArray[Any]:
         """All committed deltas so far, as a new array."""
         self._reader.refresh(self._view)
-        return self._view.value().reshape(self.shape).copy()
+        return self._view.value().reshape(self.shape)
 
 
 class Job:

@@ -29,12 +29,17 @@ class Subscriber:
         The socket is drained before a message is believed: an earlier one may announce a staleness or an epoch that no
         longer holds.
         """
-        message: str | None = None
-        while self._wire.ready(0.0 if message is not None else timeout):
+        messages = self.all(timeout)
+        return messages[-1] if messages else None
+
+    def all(self, timeout: float) -> list[str]:
+        """Wait up to ``timeout`` seconds for a message; return all that have come, in order."""
+        messages: list[str] = []
+        while self._wire.ready(0.0 if messages else timeout):
             reply = self._wire.read()
             if reply[0] == b"message":
-                message = reply[2].decode()
-        return message
+                messages.append(reply[2].decode())
+        return messages
 
     def close(self) -> None:
         """Stop listening."""

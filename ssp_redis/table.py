@@ -56,8 +56,7 @@ class Table:
         """
         chosen = None if rows is None else self._rows(rows)
         self._owner.fresh(self._view)
-        value = self._view.value().reshape(self.shape)
-        return value.copy() if chosen is None else value[chosen]
+        return self._view.value().reshape(self.shape) if chosen is None else self._view.rows(chosen)
 
     def inc(self, delta: ArrayLike, rows: Sequence[int] | NDArray[np.integer] | None = None) -> None:
         """Add ``delta`` to the table; it is committed by the tick that ends this clock.

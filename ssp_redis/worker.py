@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .clock import Clock
-from .config import UNSET, Settings, Unset, resolve
+from .config import UNSET, Settings, Unset, parse_count, resolve
 from .connection import Wire
 from .errors import JobStopped, Loss, SSPError, TableMismatch, UsageError
 from .keys import StoreKeys, check_name
@@ -23,6 +23,8 @@ from .store.store import Store
 from .store.view import View
 from .table import Table
 
+#: Seconds of waiting after which a worker looks for something to fold.
+_IDLE = 0.003
 #: Seconds that leaving may take while the server is away.
 _LEAVE = 2.0
 
@@ -39,6 +41,7 @@ def join(
     timeout: float | None = None,
     retain: float | None = None,
     refresh: int | None = None,
+    flush_every: int = 1,
     reconnect_timeout: float = 30.0,
     recheck: float = 2.0,
     strict: bool = False,
@@ -61,6 +64,8 @@ def join(
         retain: seconds that a job without members is kept. Default 7 days.
         refresh: clocks after which a read is renewed even if it could still serve: fresher reads converge better
             (Wei et al., SoCC 2015). Default (staleness + 1) // 2, 1 when unbounded.
+        flush_every: clocks whose deltas are pushed as one, at most staleness + 1; others see this worker's clock move
+            in such steps. Whatever is unflushed is flushed before a wait and before leaving.
         reconnect_timeout: seconds to go on trying while the server is away.
         recheck: seconds between looks at the clocks while waiting, in case a notification is lost.
         strict: raise :class:`RolledBack` when the server forgot what it had acknowledged (else: logged and counted).
@@ -74,13 +79,22 @@ def join(
         raise UsageError(f"timeout {timeout!r} is not a number of seconds")
     if refresh is not None and refresh < 1:
         raise UsageError(f"refresh {refresh!r} is not a number of clocks from 1 up")
-    return Worker(settings, timeout, refresh)
+    flush = parse_count("flush_every", flush_every)
+    if settings.staleness is not None and 0 <= settings.staleness < flush - 1:
+        raise UsageError(f"flush_every {flush} is more than staleness + 1 = {settings.staleness + 1} allows")
+    return Worker(settings, timeout, refresh, flush)
 
 
 class Worker:
     """A member of a job. Made by :func:`join`; use it with ``with``, in one thread."""
 
-    def __init__(self, settings: Settings, timeout: float | None = None, refresh: int | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        timeout: float | None = None,
+        refresh: int | None = None,
+        flush_every: int = 1,
+    ) -> None:
         self._clock = Clock.join(settings, timeout)
         self._clock.on_members = self._members_changed
         self._clock.on_rollback = self._rolled_back
@@ -88,6 +102,7 @@ class Worker:
         #: What the last tick that was begun carries.
         self._carried: TablePush | None = None
         self._refresh = refresh
+        self._flush_every = flush_every
         self._callbacks: list[Callable[[list[str]], object]] = []
         self._push_seconds = 0.0
         self._pull_seconds = 0.0
@@ -116,7 +131,7 @@ class Worker:
     @property
     def clock(self) -> int:
         """Ticks completed in this run."""
-        return self._clock.clock
+        return self._clock.local
 
     @property
     def min_clock(self) -> int:
@@ -166,22 +181,50 @@ class Worker:
             Evicted, Superseded, StateLost, RolledBack, ServerUnavailable, ServerRefused: :mod:`ssp_redis.errors`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._finish_wait(timeout)
-        self._commit()
+        self.advance(timeout)
         self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         return self.clock
 
     def advance(self, timeout: float | None = None) -> int:
-        """The first half of a tick: commit and advance; a wait that is still owed is finished first."""
-        self._finish_wait(timeout)
-        self._commit()
+        """The first half of a tick: commit and advance; what is still owed of the last tick is finished first."""
+        clock = self._clock
+        if clock.interrupted or clock.ahead >= self._flush_every:
+            self._commit()  # an interruption ended the last tick half-way; this call completes it
+            return self.clock
+        if not clock.admitted:
+            # a second tick after a timed-out wait would take the lead to s + 2
+            self.wait(timeout)
+        clock.ahead += 1
+        if clock.ahead >= self._flush_every or not clock.admitted:
+            self._commit()
         return self.clock
 
     def wait(self, timeout: float | None = None) -> None:
         """The second half of a tick: block until admitted."""
-        self._clock.wait(timeout)
-        if self._clock.standing.stopped:
-            raise self._clock.stopped()
+        clock = self._clock
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not clock.admitted:
+            if clock.ahead:
+                self._commit()  # others may be waiting for what is unflushed
+            if self._store is not None and not clock.admitted:
+                self._fold_while_waiting(self._store, deadline)
+        clock.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        if clock.standing.stopped:
+            raise clock.stopped()
+
+    def _fold_while_waiting(self, store: Store, deadline: float | None) -> None:
+        """A wait that is not over at once is time to sum what is in, for oneself and for those who are late."""
+        pause = _IDLE
+        while store.folder.idles:
+            left = math.inf if deadline is None else deadline - time.monotonic()
+            if left <= 0 or self._clock.briefly(min(pause, left)) or self._clock.standing.stopped:
+                return
+            begun = time.perf_counter()
+            busy = store.folder.idle(self.clock)
+            self._pull_seconds += time.perf_counter() - begun
+            if not busy:
+                return
+            pause *= 2
 
     def barrier(self, timeout: float | None = None) -> None:
         """Block until every member's clock is at least mine."""
@@ -201,11 +244,6 @@ class Worker:
         if self.clock >= count:
             self._why = "done"
 
-    def _finish_wait(self, timeout: float | None) -> None:
-        if not self._clock.admitted and not self._clock.interrupted:
-            # a second tick after a timed-out wait would take the lead to s + 2
-            self.wait(timeout)
-
     def _commit(self) -> None:
         begun = time.perf_counter()
         clock, store = self._clock, self._store
@@ -213,7 +251,7 @@ class Worker:
         if clock.interrupted:
             carried = self._carried
         elif store is not None:
-            carried = store.prepare(self._due(clock.clock + 1))
+            carried = store.prepare(self._due(clock.local + 1))
         self._carried = carried
         tags = clock.advance(carried)
         if store is not None:
@@ -276,15 +314,16 @@ class Worker:
         taken = view.taken
         if (
             taken is not None
-            and clock.clock - taken.clock < self._renewal()
-            and taken.serves(epoch, standing.membership, clock.clock, standing.staleness)
+            and clock.local - taken.clock < self._renewal()
+            and taken.serves(epoch, standing.membership, clock.local, standing.staleness)
         ):
             return
         begun = time.perf_counter()
-        known = store.at == clock.clock and store.serves(epoch, standing.membership, clock.clock, standing.staleness)
-        store.refresh(view, learn=not known)
+        known = store.at == clock.local and store.serves(epoch, standing.membership, clock.local, standing.staleness)
+        store.folder.refresh(view, not known, clock.clock, together=standing.staleness == 0)
         self._note_losses(store.inquest())
-        store.tend()
+        store.folder.tend()
+        store.tidy()
         self._pull_seconds += time.perf_counter() - begun
 
     def _rolled_back(self, first: int, clock: int) -> list[Loss]:
@@ -335,10 +374,12 @@ class Worker:
             return
         clock.link.limit = min(clock.link.limit, _LEAVE)
         try:
-            if commit and store is not None and clock.alive:
+            if commit and clock.alive:
                 if clock.interrupted:
                     self._commit()
-                if any(view.open is not None for view in store.views.values()):
+                if store is not None and any(view.open is not None for view in store.views.values()):
+                    clock.ahead = max(1, clock.ahead)
+                if clock.ahead:
                     self._commit()
         except SSPError as error:
             clock.leave("left")

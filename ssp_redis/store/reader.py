@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from ..connection import Endpoint, Wire
@@ -27,7 +27,11 @@ class Host(Protocol):
 
     @property
     def clock(self) -> int:
-        """Ticks completed."""
+        """The clock that the store knows of."""
+
+    @property
+    def local(self) -> int:
+        """The clock with the ticks that are not flushed yet."""
 
     def run(self, operation: Callable[[Wire], T]) -> T:
         """Run a repeatable exchange; where the store asks for a sync, sync and run it again."""
@@ -111,7 +115,7 @@ class Reader:
             for view in self.views.values():
                 view.forget()
         self.epoch, self.membership, self.others = read.epoch, read.membership, read.others
-        self.at = self.host.clock
+        self.at = self.host.local
         self._learned(len(read.tags))
 
     def hear(self, tags: Tags, membership: int) -> None:
@@ -120,7 +124,7 @@ class Reader:
             self.log.clear()
             return
         self.log.extend(tags.tags)
-        self.membership, self.others, self.at = membership, tags.others, self.host.clock
+        self.membership, self.others, self.at = membership, tags.others, self.host.local
         self._learned(len(tags.tags))
 
     def _learned(self, count: int) -> None:
@@ -148,33 +152,46 @@ class Reader:
         Raises:
             StateLost: a value is gone from the server.
         """
+        self.bring(view, range(view.layout.shares), learn)
+        self.settle(view)
 
-        def bring(wire: Wire) -> bool:
+    def bring(self, view: View, shares: Iterable[int], learn: bool) -> None:
+        """Bring some shares of a view to the end of the log."""
+        number, wanted = view.layout.number, list(shares)
+        # shares at different versions make no value, for own deltas are laid over all of them alike
+        view.taken = None
+
+        def attempt(wire: Wire) -> bool:
             nonlocal learn
-            number, shares = view.layout.number, range(view.layout.shares)
             if learn or not self.log.known or self.epoch != self.host.caller.epoch:
                 self.learn(wire)
-            if any(f"{number}.{share}" not in self.bases for share in shares):
+            if any(f"{number}.{share}" not in self.bases for share in wanted):
                 self.learn(wire)
-                if any(f"{number}.{share}" not in self.bases for share in shares):
+                if any(f"{number}.{share}" not in self.bases for share in wanted):
                     raise StateLost(f"table {view.layout.name}: its bases are gone from the server")
-            if any(max(view.versions[share], self.bases[f"{number}.{share}"][0]) < self.log.start for share in shares):
+            if any(self.bases[f"{number}.{share}"][0] > self.log.end for share in wanted):
+                # announced meanwhile, of a longer prefix than is known here
+                self.learn(wire)
+            if any(max(view.versions[share], self.bases[f"{number}.{share}"][0]) < self.log.start for share in wanted):
                 self.log.clear()
                 self.learn(wire)
             learn = True  # if it has to be done again, then with what the log says by then
-            work = view.plan(self.log, self.bases, self.epoch, self.host.caller.incarnation)
-            return view.bring(wire, work, self.log.end)
+            work = view.plan(wanted, self.log, self.bases, self.epoch, self.host.caller.incarnation)
+            return view.bring(wire, wanted, work, self.log.end)
 
         for _ in range(_TRIES):
-            if self.host.run(bring):
-                view.settle(self.own)
-                view.taken = Taken(self.epoch, self.membership, self.others, self.at)
-                self.trim()
+            if self.host.run(attempt):
                 return
         raise StateLost(
             f"table {view.layout.name}: a base or a delta is missing or foreign, and stays so: it was deleted, or "
             "evicted by a memory policy (set maxmemory-policy noeviction)"
         )
+
+    def settle(self, view: View) -> None:
+        """All shares of the view are at the end of the log: note of which moment it is."""
+        view.settle(self.own)
+        view.taken = Taken(self.epoch, self.membership, self.others, self.at)
+        self.trim()
 
     def trim(self) -> None:
         """Forget tags that every view holds."""

@@ -79,7 +79,6 @@ class View:
     #: A delta that is being pushed, then one that is still open.
     frozen: Array | None = None
     open: Array | None = None
-    current: Array | None = None
     taken: Taken | None = None
 
     def __post_init__(self) -> None:
@@ -91,7 +90,11 @@ class View:
         """The master is worth nothing any more (new epoch)."""
         self.taken = None
         self.versions = [-1] * self.layout.shares
-        self.current = None
+
+    @property
+    def master_known(self) -> bool:
+        """Has anybody read the table here?"""
+        return max(self.versions) >= 0
 
     @property
     def version(self) -> int:
@@ -106,8 +109,6 @@ class View:
             self.open = delta.copy()
         else:
             self.open += delta
-        if self.current is not None:
-            self.current += delta
 
     def add_rows(self, delta: Array, rows: NDArray[np.intp]) -> None:
         """Add rows; rows named twice add up."""
@@ -115,20 +116,25 @@ class View:
             self.open = np.zeros_like(self.master)
         shape = self.layout.shape
         np.add.at(self.open.reshape(shape), rows, delta)
-        if self.current is not None:
-            np.add.at(self.current.reshape(shape), rows, delta)
 
     def value(self) -> Array:
-        """Master and overlay, flat; belongs to the view."""
-        if self.current is None:
-            self.current = self.master.copy()
-            for delta in self.held.values():
-                self.current += delta
-            if self.frozen is not None:
-                self.current += self.frozen
-            if self.open is not None:
-                self.current += self.open
-        return self.current
+        """Master and overlay as a new array, flat."""
+        overlay = [*self.held.values(), *(delta for delta in (self.frozen, self.open) if delta is not None)]
+        if not overlay:
+            return self.master.copy()
+        value = self.master + overlay[0]
+        for delta in overlay[1:]:
+            value += delta
+        return value
+
+    def rows(self, rows: NDArray[np.intp]) -> Array:
+        """Those rows of master and overlay, as a new array."""
+        shape = self.layout.shape
+        value: Array = self.master.reshape(shape)[rows]
+        for delta in (*self.held.values(), self.frozen, self.open):
+            if delta is not None:
+                value += delta.reshape(shape)[rows]
+        return value
 
     def committed(self, clock: int) -> None:
         """The frozen delta is in the log."""
@@ -138,23 +144,42 @@ class View:
 
     # -- bringing the master forward ---------------------------------------------------------------------------------
 
-    def plan(self, log: Log, bases: dict[str, tuple[int, int]], epoch: int, incarnation: int) -> list[Fetch | Step]:
-        """What to get and add to bring every share to the end of the log, the cheaper way, in the order of the log."""
+    def plan(
+        self, shares: list[int], log: Log, bases: dict[str, tuple[int, int]], epoch: int, incarnation: int
+    ) -> list[Fetch | Step]:
+        """What to get and add to bring shares to the end of the log, the cheaper way, in the order of the log."""
         work: list[Fetch | Step] = []
         number = self.layout.number
-        for share in range(self.layout.shares):
+        for share in shares:
             base, generation = bases[f"{number}.{share}"]
-            version = self.versions[share]
-            lacking = [tag for tag in log.since(version) if number in tag.slots] if version >= log.start else []
-            foreign = sum(1 for tag in lacking if not self._mine(tag, incarnation))
-            newer = [tag for tag in log.since(base) if number in tag.slots] if base >= log.start else []
-            from_base = 1 + sum(1 for tag in newer if not self._mine(tag, incarnation))
-            if version < log.start or (base > version and from_base < foreign):
+            lacking, newer = self.lacking(log, self.versions[share]), self.lacking(log, base)
+            if lacking is None or (
+                newer is not None
+                and base > self.versions[share]
+                and 1 + self._foreign(newer, incarnation) < self._foreign(lacking, incarnation)
+            ):
                 work += self._base(share, generation, epoch)
                 lacking = newer
-            for tag in lacking:
+            for tag in lacking or ():
                 work += self._delta(share, tag, incarnation)
         return work
+
+    def lacking(self, log: Log, version: int) -> list[Tag] | None:
+        """The tags after a version that touch this table; None when the log as known begins later or ends before."""
+        if not log.start <= version <= log.end:
+            return None
+        return [tag for tag in log.since(version) if self.layout.number in tag.slots]
+
+    def cost(self, share: int, log: Log, base: int, incarnation: int) -> int:
+        """How many values a share costs at the best: deltas of others, or a base and the deltas after it."""
+        lacking, newer = self.lacking(log, self.versions[share]), self.lacking(log, base)
+        ways = [self._foreign(lacking, incarnation)] if lacking is not None else []
+        if newer is not None:
+            ways.append(1 + self._foreign(newer, incarnation))
+        return min(ways, default=1)
+
+    def _foreign(self, tags: list[Tag], incarnation: int) -> int:
+        return sum(1 for tag in tags if not self._mine(tag, incarnation))
 
     def _mine(self, tag: Tag, incarnation: int) -> bool:
         return tag.incarnation == incarnation and tag.clock in self.held
@@ -201,16 +226,11 @@ class View:
             )
         return work
 
-    def bring(self, wire: Wire, work: list[Fetch | Step], end: int) -> bool:
+    def bring(self, wire: Wire, shares: list[int], work: list[Fetch | Step], end: int) -> bool:
         """Carry out a plan. False when a value was missing or foreign: that share starts again from its base."""
-        if not work:
-            self.versions = [end] * self.layout.shares
-            return True
-        touched = {item.share for item in work}
-        for share in touched:
+        for item in work:
             # until all of it is in, it is nothing: an interruption leaves no half sum that could be taken for one
-            self.versions[share] = -1
-        self.current = None
+            self.versions[item.share] = -1
         bad: set[int] = set()
         header = bytearray(HEADER_SIZE)
         fetches = [item for item in work if isinstance(item, Fetch)]
@@ -231,7 +251,8 @@ class View:
             outstanding -= item.size + 128
             if item.share not in bad and not (arrived and item.use(bytes(header))):
                 bad.add(item.share)
-        self.versions = [-1 if share in bad else end for share in range(self.layout.shares)]
+        for share in shares:
+            self.versions[share] = -1 if share in bad else end
         return not bad
 
     def settle(self, clock: int) -> None:

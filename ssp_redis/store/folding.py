@@ -1,0 +1,233 @@
+"""Folding: summing deltas into bases, each member its own shares, those who wait also for those who are late.
+
+Ownership is a hint that saves bytes. At staleness 0 every member reads at the same moment: it sums its own shares,
+publishes them, and takes the others' shares from their owners instead of summing them all over again, so a clock costs
+(1 + 1/P) tables in and (2 − 2/P) tables out instead of P − 1. What makes it safe is the compare-and-swap of ``commit``:
+any member may fold any share, at any time, and an owner that does not is not waited for long.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ..connection import ReplyError, Wire
+from ..lua import Code, Refusal
+from ..subscriber import Subscriber
+from .blob import base_header
+from .making import write_scratch
+from .push import SMALL
+from .reader import Reader
+from .view import View
+
+#: A share that costs more values than this is worth waiting for its owner's base.
+_WORTH = 1
+#: Shortest and longest time to wait for an owner (seconds), and for how many reads a late one is not waited for.
+_LEAST, _MOST, _DISTRUST = 0.002, 0.5, 16
+
+
+class Folder:
+    """The folding of one member's store."""
+
+    def __init__(self, store: Reader) -> None:
+        self._store = store
+        self._ear: Subscriber | None = None
+        self._members: list[str] = []
+        self._members_of: tuple[int, int] | None = None
+        #: Clock of each worker's last tick, as seen in the log.
+        self.ticked: dict[str, int] = {}
+        #: Seconds that folding one share took, smoothed.
+        self._pace = _LEAST
+        self._distrust: dict[str, int] = {}
+        self._idle_end = -1
+
+    # -- who folds what ----------------------------------------------------------------------------------------------
+
+    def members(self) -> list[str]:
+        """The members, as of the membership last read."""
+        store = self._store
+        if self._members_of != (store.epoch, store.membership):
+            reply = store.host.run(lambda wire: wire.call("ZRANGE", store.job.order, 0, -1))
+            self._members = sorted(member.decode() for member in reply)
+            self._members_of = (store.epoch, store.membership)
+        return self._members
+
+    def _mine(self, share: int, clock: int) -> bool:
+        """Is it mine to fold this share now? Its owner's, or, while that is late, one of those who are not."""
+        members, me = self.members(), self._store.host.caller.worker
+        if not members:
+            return False
+        owner = members[share % len(members)]
+        if owner == me or self.ticked.get(owner, 0) >= clock:
+            return owner == me
+        punctual = [member for member in members if member == me or self.ticked.get(member, 0) >= clock]
+        return punctual[share % len(punctual)] == me
+
+    def base(self, view: View, share: int) -> int:
+        """Version of a share's base, as known here."""
+        return self._store.bases.get(f"{view.layout.number}.{share}", (0, 0))[0]
+
+    # -- reading together --------------------------------------------------------------------------------------------
+
+    def refresh(self, view: View, learn: bool, clock: int, together: bool) -> None:
+        """Bring a view to the end of the log.
+
+        Args:
+            learn: False trusts the log as it is known.
+            clock: the reader's.
+            together: all members read now (staleness 0), so owners' bases are worth waiting for.
+        """
+        store, layout = self._store, view.layout
+        if not (together and layout.nbytes > SMALL and layout.shares > 1):
+            store.refresh(view, learn)
+            return
+        if self._ear is None:
+            # subscribed first, then read: a base is in the answer, or is announced
+            self._ear = Subscriber(store.host.endpoint, store.keys.commits)
+            learn = True
+        if learn:
+            store.host.run(store.learn)
+        mine = [share for share in range(layout.shares) if self._mine(share, clock)]
+        store.bring(view, mine, learn=False)
+        self.publish(view, [share for share in mine if self._behind(view, share) > 2])
+        others = [share for share in range(layout.shares) if share not in mine]
+        self._await(view, others)
+        store.bring(view, others, learn=False)
+        if view.version < store.log.end:
+            store.refresh(view, learn=False)
+        else:
+            store.settle(view)
+
+    def _behind(self, view: View, share: int) -> int:
+        """How many deltas a base does not hold."""
+        return len(view.lacking(self._store.log, self.base(view, share)) or ())
+
+    def _await(self, view: View, shares: list[int]) -> None:
+        """Let the owners publish their shares, where that is cheaper than summing them here."""
+        store, number = self._store, view.layout.number
+        incarnation = store.host.caller.incarnation
+
+        def missing() -> list[str]:
+            dear = (
+                f"{number}.{share}"
+                for share in shares
+                if view.cost(share, store.log, self.base(view, share), incarnation) > _WORTH
+                and self._behind(view, share) > 2
+            )
+            return [name for name in dear if not self._distrust.get(name)]
+
+        for name in self._distrust:
+            self._distrust[name] = max(0, self._distrust[name] - 1)
+        deadline = time.monotonic() + min(_MOST, _LEAST + 8 * self._pace * max(1, len(shares)))
+        while lacking := missing():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                for name in lacking:
+                    self._distrust[name] = _DISTRUST
+                return
+            self.listen(left)
+
+    def listen(self, timeout: float) -> None:
+        """Hear what was committed."""
+        if self._ear is None:
+            return
+        try:
+            messages = self._ear.all(timeout)
+        except (OSError, ReplyError):
+            self.close()
+            return
+        for message in messages:
+            kind, *words = message.split(" ")
+            if kind == "base":
+                name, version, generation = words
+                known = self._store.bases.get(name)
+                # a version never goes backwards; a late message says nothing new
+                if known is not None and int(version) > known[0]:
+                    self._store.bases[name] = (int(version), int(generation))
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._ear is not None:
+            self._ear.close()
+            self._ear = None
+
+    # -- publishing --------------------------------------------------------------------------------------------------
+
+    def tend(self) -> None:
+        """Fold what is due, so that rings do not fill up: own shares early, anybody's when its owner seems not to."""
+        store = self._store
+        for view in list(store.views.values()):
+            lag = max(1, len(self.members()) * view.layout.slots // 2)
+            due = []
+            for share in range(view.layout.shares):
+                behind = store.log.end - self.base(view, share)
+                members = self.members()
+                own = bool(members) and members[share % len(members)] == store.host.caller.worker
+                if behind >= (lag if own else 2 * lag):
+                    due.append(share)
+            if due:
+                self.fold(view, due)
+
+    @property
+    def idles(self) -> bool:
+        """Is there a table large enough to be worth folding while waiting?"""
+        return any(view.layout.nbytes > SMALL and view.master_known for view in self._store.views.values())
+
+    def idle(self, clock: int) -> bool:
+        """While there is nothing else to do: sum what is in, for oneself and for those who are late.
+
+        Returns False when there was nothing to fold.
+        """
+        store = self._store
+        large = [view for view in store.views.values() if view.layout.nbytes > SMALL and view.master_known]
+        store.host.run(store.learn)
+        if store.log.end == self._idle_end:
+            return False
+        self._idle_end = store.log.end
+        for view in large:
+            mine = [share for share in range(view.layout.shares) if self._mine(share, clock)]
+            store.bring(view, mine, learn=False)
+            self.publish(view, [share for share in mine if self._behind(view, share) > 2])
+            others = [share for share in range(view.layout.shares) if share not in mine]
+            self.listen(0.0)
+            store.bring(view, others, learn=False)
+            if view.version == store.log.end:
+                store.settle(view)
+        return True
+
+    def fold(self, view: View, shares: list[int]) -> None:
+        """Bring shares to the end of the log and publish them."""
+        store = self._store
+        store.bring(view, shares, learn=store.epoch != store.host.caller.epoch)
+        self.publish(view, shares)
+
+    def publish(self, view: View, shares: list[int]) -> None:
+        """Publish the master's shares as bases, at the versions they are at."""
+        for share in shares:
+            begun = time.monotonic()
+            self._store.host.run(lambda wire, share=share: self._publish(wire, view, share))  # type: ignore[misc]
+            self._pace += (time.monotonic() - begun - self._pace) / 4
+
+    def _publish(self, wire: Wire, view: View, share: int) -> None:
+        store, layout, name = self._store, view.layout, f"{view.layout.number}.{share}"
+        if name not in store.bases or store.epoch != store.host.caller.epoch:
+            return  # a new epoch has begun meanwhile
+        replaces, version = store.bases[name], view.versions[share]
+        if version <= replaces[0] or version <= store.log.start:
+            return
+        touching = view.lacking(store.log, replaces[0])
+        untouched = touching is not None and not touching
+        blocks = range(0) if untouched else layout.blocks_of(share)
+        generation = replaces[1] + 1
+        headers = [base_header(layout.block(block), generation, version, store.epoch) for block in blocks]
+        scratch = write_scratch(store, wire, layout, blocks, headers, view.master)
+        bases = [store.keys.base(layout.number, block, generation) for block in blocks]
+        tag = store.log.last(version)
+        try:
+            store.bases[name] = store.scripts.commit(
+                wire, store.host.caller, store.host.clock, name, replaces, version, tag, scratch, bases, headers
+            )
+        except Refusal as refusal:
+            if refusal.code is Code.CHANGED:
+                store.bases[name] = (int(refusal.words[0]), int(refusal.words[1]))
+            elif refusal.code is not Code.SCRATCH:
+                raise
