@@ -106,8 +106,8 @@ class Fleet:
         self._watch(child, process.stdout, lambda line: self._on_line(child, line.decode(errors="replace"), False))
         self._watch(child, process.stderr, lambda line: self._on_line(child, line.decode(errors="replace"), True))
 
-    def watch(self) -> None:
-        """Return when the last worker has ended.
+    def watch(self, check: Callable[[], None] = lambda: None) -> None:
+        """Return when the last worker has ended. ``check`` is called now and then; what it raises ends all workers.
 
         Raises:
             Forced: at the second signal.
@@ -117,6 +117,7 @@ class Fleet:
                 key.data()
             for child in self.children:
                 self._look_after(child)
+            check()
             if self._deadline is not None and time.monotonic() > self._deadline:
                 self._kill()
 

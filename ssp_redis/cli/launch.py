@@ -34,7 +34,7 @@ from ssp_redis.cli.straggle import Straggle, StraggleType
 from ssp_redis.cli.summary import as_object, as_text, outcome
 from ssp_redis.cli.target import Target, TargetCommand, target_argument
 from ssp_redis.connection import Endpoint
-from ssp_redis.errors import SSPError
+from ssp_redis.errors import ServerUnavailable, SSPError
 from ssp_redis.keys import fit_name
 from ssp_redis.server import EmbeddedServer
 
@@ -102,11 +102,10 @@ def launch(
         task = target.make()
         clocks = task.clocks(workers) if clocks is None else clocks
     with contextlib.ExitStack() as stack:
-        server = "private server"
+        server: EmbeddedServer | None = None
         if not url:
-            url = stack.enter_context(EmbeddedServer()).url
-        else:
-            server = Endpoint(url).label
+            server = stack.enter_context(EmbeddedServer())
+            url = server.url
         job = job or target.job
         _refuse_a_running_job(url, job)
         title = " · ".join(
@@ -114,7 +113,7 @@ def launch(
                 target.title,
                 f"{workers} worker{'s' * (workers > 1)}",
                 *([] if staleness is None else [f"staleness {staleness_out(staleness)}"]),
-                server,
+                "private server" if server else Endpoint(url).label,
             ]
         )
         board = Board(title, clocks, quiet)
@@ -136,7 +135,7 @@ def launch(
                 board.rows[str(number)] = Row(_start(fleet, str(number), target, settings, workers).account)
             board.draw()
             try:
-                fleet.watch()
+                fleet.watch(lambda: _alive_or_raise(server))
             finally:
                 board.close()
         _conclude(target, url, job, clocks, fleet, as_json)
@@ -224,6 +223,13 @@ def _refuse_a_running_job(url: str, name: str) -> None:
         )
 
 
+def _alive_or_raise(server: EmbeddedServer | None) -> None:
+    """The workers would go on trying to reach a private server that is gone."""
+    if server is not None and not server.running:
+        tail = "\n".join(server.log().splitlines()[-10:])
+        raise ServerUnavailable(f"the private server died; the end of its log:\n{tail}")
+
+
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -240,15 +246,17 @@ def _conclude(target: Target, url: str, job: str, clocks: int | None, fleet: Fle
     failed = [child for child in fleet.children if child.failed]
     reached = clocks if clocks is not None else max(account.clock for account in accounts)
     if any(account.admitted for account in accounts):
-        run, result = outcome(target, url, job)
+        found = outcome(target, url, job)
         if as_json:
-            document = as_object(target, job, run, reached, accounts, result)
+            document = as_object(target, job, found.run, reached, accounts, found.result)
             document["failed"] = [
                 {"worker": child.worker, "why": child.fate.rpartition("\n")[2], "code": child.code} for child in failed
             ]
             click.echo(json.dumps(document))
         else:
-            click.echo(as_text(target.title, accounts, result))
+            click.echo(as_text(target.title, accounts, found.result))
+        if found.trace:
+            raise exits.Failure(f"the result could not be judged:\n{found.trace}")
     if fleet.signals:
         raise exits.Failure("interrupted; the workers have left the job", exits.INTERRUPTED)
     if failed:

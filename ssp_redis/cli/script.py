@@ -27,8 +27,9 @@ def run_script(path: str, arguments: list[str], place: dict[str, Any], clocks: i
     if clocks is not None:
         os.environ[twin("clocks")] = str(clocks)
     sys.argv = [path, *arguments]
-    # As Python itself does it: the script's directory is searched first, not the one we came from.
-    sys.path[0] = os.path.dirname(os.path.abspath(path))
+    if not getattr(sys.flags, "safe_path", False):
+        # As Python itself does it: the script's directory is searched first, not the one we came from.
+        sys.path[0] = os.path.dirname(os.path.abspath(path))
     joined: list[ssp_redis.Worker] = []
     real = ssp_redis.join
 

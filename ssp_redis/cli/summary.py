@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from ssp_redis import Job
 from ssp_redis.cli import format
 from ssp_redis.cli.account import Account, Total
+from ssp_redis.cli.exits import trace_of
 from ssp_redis.cli.options import staleness_out
 from ssp_redis.cli.target import Target
 
@@ -18,20 +20,36 @@ from ssp_redis.cli.target import Target
 _SMALL = 16
 
 
-def outcome(target: Target, url: str, job: str) -> tuple[str, dict[str, Any]]:
-    """What came out: the name of the run; the task's own judgement of the tables, and the values of small ones."""
+@dataclass
+class Outcome:
+    """What came out of a run."""
+
+    #: Name of the run.
+    run: str | None = None
+    #: The task's own judgement of the tables as they stand, and the values of small ones.
+    result: dict[str, Any] = field(default_factory=dict)
+    #: Why the task could not judge them.
+    trace: str | None = None
+
+
+def outcome(target: Target, url: str, job: str) -> Outcome:
+    """Look at the job as it stands now."""
     with Job(url, job) as view:
         run = view.status().run
         tables = {table.name: view.table(table.name).get() for table in view.tables()}
     result: dict[str, Any] = {}
+    trace = None
     if target.task is not None and tables:
         task = target.make()
-        task.load()
-        result = dict(task.result(tables))
+        try:
+            task.load()
+            result = dict(task.result(tables))
+        except Exception as error:  # the user's own code: what else there is to tell shall still be told
+            trace = trace_of(error)
     small = {name: array.tolist() for name, array in tables.items() if array.size <= _SMALL}
     if small:
         result.setdefault("parameters", small)
-    return run, {name: _plain(value) for name, value in result.items()}
+    return Outcome(run, {name: _plain(value) for name, value in result.items()}, trace)
 
 
 def as_object(

@@ -77,12 +77,11 @@ def tick(
     worker = join(url, job=job, worker=worker_id, timeout=timeout, **options)
     try:
         while worker.clock < clock:
-            worker.advance()
+            worker.advance(_left(begun, timeout))
         if leave:
             worker.leave("done")
         else:
-            left = None if timeout is None else max(0.0, timeout - (time.monotonic() - begun))
-            worker.wait(left)
+            worker.wait(_left(begun, timeout))
     finally:
         worker.detach()
     if worker.clock > clock:
@@ -100,3 +99,7 @@ def tick(
                 }
             )
         )
+
+
+def _left(begun: float, timeout: float | None) -> float | None:
+    return None if timeout is None else max(0.0, begun + timeout - time.monotonic())

@@ -80,13 +80,14 @@ def jobs(url: str | None, interval: float | None, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps([_job_object(standing) for standing in found]))
             return
-        rows = [["job", "run", "state", "workers", "staleness", "min clock"]]
+        rows = [["job", "run", "state", "members", "quorum", "staleness", "min clock"]]
         rows += [
             [
                 standing.job,
                 standing.run,
                 _state(standing),
-                f"{len(standing.members)} of {standing.workers}",
+                str(len(standing.members)),
+                str(standing.workers),
                 str(staleness_out(standing.staleness)),
                 str(standing.min_clock),
             ]
@@ -113,7 +114,9 @@ def _state(standing: JobStatus) -> str:
         return "stopped"
     if not standing.started:
         return "gathering"
-    return "running" if standing.members else "idle"
+    if standing.members:
+        return "running"
+    return "done" if all(one.why == "done" for one in standing.departed) else "idle"
 
 
 def _job_object(standing: JobStatus) -> dict[str, Any]:
@@ -147,7 +150,8 @@ def status_text(standing: JobStatus) -> str:
                 _state(standing),
                 f"staleness {staleness_out(standing.staleness)}",
                 f"min clock {standing.min_clock}",
-                f"{len(standing.members)} of {standing.workers} workers",
+                f"{len(standing.members)} members",
+                f"quorum {standing.workers}",
                 f"lease {format.seconds(standing.lease)}",
                 *([f"epoch {standing.epoch}"] if standing.epoch != 1 else []),
             ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import sys
 from typing import Any
 
@@ -25,6 +26,7 @@ from ssp_redis.cli.options import (
     run_option,
     staleness_option,
     timeout_option,
+    twin,
     url_option,
     workers_option,
 )
@@ -34,7 +36,7 @@ from ssp_redis.cli.run import run_task
 from ssp_redis.cli.script import run_script
 from ssp_redis.cli.signals import leave_on_signals, leave_with
 from ssp_redis.cli.straggle import Straggle, StraggleType
-from ssp_redis.cli.summary import as_object, as_text, outcome
+from ssp_redis.cli.summary import Outcome, as_object, as_text, outcome
 from ssp_redis.cli.target import Target, TargetCommand, target_argument
 from ssp_redis.config import resolve_url
 from ssp_redis.errors import SSPError
@@ -117,6 +119,7 @@ def worker(
     with contextlib.ExitStack() as stack:
         show: _Show
         if report_fd is not None:
+            os.environ.pop(twin("report-fd"), None)  # it is not for processes that a script starts
             show = stack.enter_context(_Tell(report_fd, account))
         else:
             show = stack.enter_context(_Draw(f"{target.title} · job {job}", clocks, quiet))
@@ -188,16 +191,18 @@ class _Tell(_Show):
 def _conclude(target: Target, url: str, job: str, clocks: int | None, account: Account, as_json: bool) -> None:
     reached = clocks if clocks is not None else account.clock
     try:
-        run, result = outcome(target, url, job) if account.admitted else (None, {})
+        found = outcome(target, url, job) if account.admitted else Outcome()
     except SSPError as error:
         click.echo(f"the result cannot be read: {error}", err=True)
-        run, result = None, {}
+        found = Outcome()
     if as_json:
-        document = as_object(target, job, run, reached, [account], result)
+        document = as_object(target, job, found.run, reached, [account], found.result)
         document["worker"] = account.worker
         click.echo(json.dumps(document))
     elif account.admitted and account.how != "nothing":
-        click.echo(as_text(f"{target.title}, worker {account.worker} of job {job}", [account], result))
+        click.echo(as_text(f"{target.title}, worker {account.worker} of job {job}", [account], found.result))
+    if found.trace:
+        raise exits.Failure(f"the result could not be judged:\n{found.trace}")
     if account.how == "nothing":
         click.echo(f"worker {account.worker}: {nothing_left(job, reached)}", err=True)
     elif account.how == "stopped":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import select
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import redis
 
 from ssp_redis import Job, join
 from ssp_redis.errors import SSPError
@@ -225,3 +227,19 @@ def test_on_a_terminal_progress_is_drawn_and_wiped(tmp_path: Path, environment: 
     assert text.endswith("\033[J"), "nothing of it stays"
     assert "\033" not in out
     assert "600 clocks in" in out
+
+
+def test_a_private_server_that_dies_ends_the_launch_at_once(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, ssp_redis\n"
+        "with ssp_redis.join() as worker:\n"
+        "    open('url', 'w').write(os.environ['SSP_REDIS_URL'])\n"
+        "    for clock in worker.clocks(10**9): pass\n"
+    )
+    process = start("launch", "-n", "1", "train.py")
+    url = until(lambda: (tmp_path / "url").exists() and (tmp_path / "url").read_text(), "a worker")
+    with redis.Redis.from_url(url) as client, contextlib.suppress(redis.ConnectionError):
+        client.shutdown(nosave=True)
+    _, err = process.communicate(timeout=10)
+    assert process.returncode == 69
+    assert "the private server died" in err

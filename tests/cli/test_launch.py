@@ -196,3 +196,25 @@ def test_a_stopped_job_ends_the_launch_without_failure(ssp: Run, url: str, job: 
 def test_a_quorum_that_cannot_come_together_times_out(ssp: Run, url: str, job: str) -> None:
     done = ssp("worker", "--url", url, "--job", job, "-n", "2", "--timeout", "0.3", code=75)
     assert "1 of 2" in done.err
+
+
+def test_a_result_that_cannot_be_judged_does_not_hide_the_rest(ssp: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        FAILING.replace("ValueError", "SystemError") + "\n    def result(self, parameters):\n        return 1 / 0\n"
+    )
+    done = ssp("launch", "mine:Failing", "-n", "1", "--clocks", "3", "--json", code=None)
+    assert done.code == 1
+    assert done.json["parameters"] == {"count": [3.0]}
+    assert "the result could not be judged" in done.err
+    assert "ZeroDivisionError" in done.err
+
+
+def test_a_script_may_start_processes_of_its_own(ssp: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import multiprocessing, os, ssp_redis\n"
+        "def square(x): return x * x, [name for name in os.environ if name.endswith('REPORT_FD')]\n"
+        "if __name__ == '__main__':\n"
+        "    with ssp_redis.join() as worker, multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "        print('squares', pool.map(square, [3]))\n"
+    )
+    assert "squares [(9, [])]" in ssp("launch", "-n", "1", "train.py").out

@@ -20,7 +20,8 @@ def empty_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator
     yield
     sys.path[:] = path
     for name in set(sys.modules) - before:
-        del sys.modules[name]
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def invoke(*words: str, **environment: str) -> tuple[int, str]:

@@ -23,7 +23,7 @@ def test_status_shows_every_worker_its_clock_and_its_lease(ssp: Run, url: str, j
             two.tick()
         done = ssp("status", "--url", url, "--job", job)
         lines = done.out.splitlines()
-        assert lines[0].startswith(f"job {job} · run 1 · running · staleness 3 · min clock 0 · 2 of 1 workers")
+        assert lines[0].startswith(f"job {job} · run 1 · running · staleness 3 · min clock 0 · 2 members · quorum 1")
         rows = {line.split()[0]: line.split() for line in lines if line.startswith(("a ", "b "))}
         assert rows["a"][1:3] == ["0", "+0"]
         assert rows["b"][1:3] == ["2", "+2"]
