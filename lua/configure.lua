@@ -6,12 +6,16 @@
 -- Output: one line
 --   0 epoch min staleness membership stop started 0 end
 --   -1           refused: job gone or another run
+--   -12 field    no such field, or not a value for it
 --   -8 stored    the value is neither the old nor the new one stated
 -- Event: min, when the value changed: whoever a higher staleness admits, wakes.
 
 --@include job
 local ORDER, LOG, MIN = KEYS[3], KEYS[4], KEYS[5]
 --@include standing
+if not (ARGV[2] == 'staleness' and string.match(ARGV[4], '^-?%d+$') or ARGV[2] == 'stop' and string.match(ARGV[4], '^[01]$')) then
+  return '-12 ' .. ARGV[2]
+end
 local current = redis.call('HGET', CONFIG, ARGV[2])
 if current ~= ARGV[4] then
   if current ~= ARGV[3] then

@@ -14,11 +14,12 @@
 -- Output: one line
 --   0 epoch min staleness membership stop started clock end incarnation run members workers lease position tag [dropped]
 --     `members` counts those present; `position tag` is the last entry of the log; `dropped` is the run that this one
---     replaces (its tables are the caller's to sweep). A replay (same nonce) answers the same while the member lives.
+--     replaced (its tables are the caller's to sweep, who then deletes that field of config). A replay (same nonce) answers the same while the member lives.
 --   -1               some of the job's keys are gone: lost state
 --   -3 why           a replay of a join whose member has left meanwhile: join anew with another nonce
 --   -5 field stored given   the job was created with another value, or the run cannot begin
 --   -6 incarnation host pid why   the id is not held by the incarnation stated in ARGV[4]: look again, then decide
+--   -12 what         an argument that is not what it should be
 --   -7 stored        the job was made by a client of another schema version
 -- Event: min, when a member was added.
 
@@ -26,6 +27,21 @@ local CONFIG, CLOCKS, ORDER, IDS, LEASES, LOG, GRACED, RUNS, MIN =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local schema, worker, nonce, known, host, pid = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local name = ARGV[7]
+
+-- what is wrong is refused before anything is written: an error in the middle would leave half a job
+if #KEYS ~= 9 or #ARGV ~= 11 then
+  return '-12 words'
+elseif not string.match(nonce, '^%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x$') then
+  return '-12 nonce'
+elseif not known or not string.match(worker, '^[%w._-]+$') or not string.match(host, '^[%w._-]+$')
+  or not string.match(pid, '^%d+$') or not string.match(name, '^[%w._-]*$') then
+  return '-12 identity'
+end
+for i, field in ipairs({'workers', 'staleness', 'lease', 'retain'}) do
+  if not string.match(ARGV[7 + i], i == 2 and '^-?%d*$' or '^%d*$') then
+    return '-12 ' .. field
+  end
+end
 
 local existing = redis.call('HMGET', CONFIG, 'schema', 'run', 'name', 'workers', 'created', 'lease')
 local run, dropped = existing[2], nil
@@ -67,6 +83,7 @@ end
 if create then
   if dropped then
     redis.call('DEL', CLOCKS, ORDER, IDS, LEASES, LOG, GRACED)
+    redis.call('HSET', CONFIG, 'dropped', dropped)
   end
   if name == '' then
     name = '1'
@@ -119,4 +136,4 @@ else
   announce()
 end
 return table.concat({standing(clock), holder, run, redis.call('ZCARD', ORDER), workers, string.format('%.0f', lease),
-  last_entry(), dropped}, ' ')
+  last_entry(), redis.call('HGET', CONFIG, 'dropped') or nil}, ' ')

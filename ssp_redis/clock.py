@@ -63,6 +63,9 @@ class Push(Protocol):
     def send(self, wire: Wire) -> None:
         """Many bytes: write them, and return when all are acknowledged."""
 
+    def committed(self, end: int) -> None:
+        """The tick has happened, and is among the first ``end`` entries of the log."""
+
     def renew(self) -> None:
         """The last attempt's fate is unknown: the next one goes to a fresh ring, where no late duplicate can land."""
 
@@ -260,7 +263,7 @@ class Clock:
         restored = synced.restored != self._restored
         if pending is not None and standing.clock == pending.wanted and not restored:
             # it had happened, only the answer was lost
-            self._completed(pending)
+            self._completed(pending, standing.end)
         if fresh:
             self.caller = replace(self.caller, epoch=standing.epoch)
         self._known(synced.position, synced.tag)
@@ -372,16 +375,18 @@ class Clock:
         known = push.known if push is not None else -1
         pending.attempts += 1
         standing, tags = self.scripts.ticked(self._send_tick(wire, pending, note, known), known)
-        self._completed(pending)
+        self._completed(pending, standing.end)
         if pending.attempts == 1:
             self._known(standing.end - 1, f"t:{self.caller.worker}:{self.caller.incarnation}:{self.clock}:{note}")
         self._note(standing)
         return tags
 
-    def _completed(self, pending: _Pending) -> None:
+    def _completed(self, pending: _Pending, end: int) -> None:
         self.ahead -= pending.wanted - self.clock
         self.clock = pending.wanted
         self._pending = None
+        if pending.push is not None:
+            pending.push.committed(end)
 
     def _send_tick(self, wire: Wire, pending: _Pending, note: str, known: int) -> list[str]:
         push = pending.push

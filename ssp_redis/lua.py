@@ -35,6 +35,7 @@ class Code(IntEnum):
     CLAIMED = -9
     TRIMMED = -10
     SCRATCH = -11
+    BAD = -12
 
 
 class Refusal(Exception):

@@ -78,6 +78,7 @@ class Synced:
 class Tags:
     """What the log holds after the position a reader knew."""
 
+    since: int
     #: Min clock of the other members, None when there is none.
     others: int | None
     #: The tags in order; None when the reader must start from the base.
@@ -163,7 +164,7 @@ class ClockScripts:
         if known < 0:
             return standing, None
         others, tags = answer[8], answer[9:]
-        return standing, Tags(None if others == "-" else int(others), None if tags == ["!"] else tags)
+        return standing, Tags(known, None if others == "-" else int(others), None if tags == ["!"] else tags)
 
     def sync(self, wire: Wire, caller: Caller, clock: int, position: int, tag: str) -> Synced:
         """``caller.worker`` "" is an observer."""

@@ -18,7 +18,6 @@ from .errors import JobStopped, Loss, SSPError, TableMismatch, UsageError
 from .keys import StoreKeys, check_name
 from .store import sweep
 from .store.blob import DTYPES
-from .store.push import TablePush
 from .store.store import Store
 from .store.view import View
 from .table import Table
@@ -99,8 +98,6 @@ class Worker:
         self._clock.on_members = self._members_changed
         self._clock.on_rollback = self._rolled_back
         self._store: Store | None = None
-        #: What the last tick that was begun carries.
-        self._carried: TablePush | None = None
         self._refresh = refresh
         self._flush_every = flush_every
         self._callbacks: list[Callable[[list[str]], object]] = []
@@ -121,7 +118,7 @@ class Worker:
         if clock.dropped:
             old = StoreKeys(clock.keys.prefix, clock.dropped)
             clock.run(lambda wire: sweep.erase(wire, old))
-            return
+            clock.run(lambda wire: wire.call("HDEL", clock.keys.config, "dropped"))
         keys = StoreKeys(clock.keys.prefix, clock.caller.run)
         if clock.run(lambda wire: wire.call("PTTL", keys.tables)) >= 0:
             clock.run(lambda wire: sweep.expire(wire, keys, None))
@@ -247,18 +244,10 @@ class Worker:
     def _commit(self) -> None:
         begun = time.perf_counter()
         clock, store = self._clock, self._store
-        carried: TablePush | None = None
-        if clock.interrupted:
-            carried = self._carried
-        elif store is not None:
-            carried = store.prepare(self._due(clock.local + 1))
-        self._carried = carried
-        tags = clock.advance(carried)
-        if store is not None:
-            if carried is not None:
-                store.pushed(carried, clock.standing.end)
-            if tags is not None and carried is not None:
-                store.hear(tags, clock.standing.membership)
+        push = store.prepare(self._due(clock.local + 1)) if store is not None and not clock.interrupted else None
+        tags = clock.advance(push)
+        if store is not None and tags is not None:
+            store.hear(tags, clock.standing.membership)
         self._push_seconds += time.perf_counter() - begun
 
     # -- tables ------------------------------------------------------------------------------------------------------

@@ -14,9 +14,8 @@ from ..connection import ReplyError, Wire
 from ..lua import Code, Refusal
 from ..subscriber import Subscriber
 from .blob import base_header
-from .making import write_scratch
+from .making import Writer, write_scratch
 from .push import SMALL
-from .reader import Reader
 from .view import View
 
 #: A share that costs more values than this is worth waiting for its owner's base.
@@ -28,7 +27,7 @@ _LEAST, _MOST, _DISTRUST = 0.002, 0.5, 16
 class Folder:
     """The folding of one member's store."""
 
-    def __init__(self, store: Reader) -> None:
+    def __init__(self, store: Writer) -> None:
         self._store = store
         self._ear: Subscriber | None = None
         self._members: list[str] = []

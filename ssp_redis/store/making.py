@@ -8,14 +8,22 @@ from ..lua import Code, Refusal
 from ..subscriber import Subscriber
 from .blob import base_header
 from .layout import Layout
+from .push import register
 from .reader import Reader
+from .ring import Ring
 from .view import Array, View, as_bytes
 
 #: How long a claim to make a table holds (ms); whoever waits takes it over then.
 _CLAIM = 10_000
 
 
-def create(store: Reader, name: str, init: Array, workers: int) -> View:
+class Writer(Reader):
+    """A reader that also writes: it has a ring, by whose name what it leaves behind is found."""
+
+    ring: Ring
+
+
+def create(store: Writer, name: str, init: Array, workers: int) -> View:
     """The view of a table, which is made with ``init`` if nobody has made it yet.
 
     Raises:
@@ -45,9 +53,10 @@ def create(store: Reader, name: str, init: Array, workers: int) -> View:
 
 
 def write_scratch(
-    store: Reader, wire: Wire, layout: Layout, blocks: range, headers: list[bytes], values: Array
+    store: Writer, wire: Wire, layout: Layout, blocks: range, headers: list[bytes], values: Array
 ) -> list[str]:
     """Write blocks as scratch of this incarnation, on their way to become bases. Returns their keys."""
+    wire.call_all(register(store.keys, store.ring))
     keys = [store.keys.scratch(layout.number, block, store.host.caller.incarnation) for block in blocks]
     for key, block, header in zip(keys, blocks, headers, strict=True):
         wire.send_set(key, header, as_bytes(values[layout.extent(block)]))
@@ -55,7 +64,7 @@ def write_scratch(
     return keys
 
 
-def _make(store: Reader, wire: Wire, layout: Layout, init: Array, workers: int) -> None:
+def _make(store: Writer, wire: Wire, layout: Layout, init: Array, workers: int) -> None:
     _check_memory(wire, layout, workers)
     caller, blocks = store.host.caller, range(layout.blocks)
     headers = [base_header(layout.block(block), 0, 0, 0) for block in blocks]

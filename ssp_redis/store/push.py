@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..connection import Wire, command
 from ..keys import StoreKeys
 from .blob import delta_header
@@ -20,14 +22,24 @@ class TablePush:
     Args:
         clock: the clock that the tick takes the worker to.
         known: log position after which the tick shall bring the tags, −1: none.
+        done: called when the tick has happened.
     """
 
-    def __init__(self, keys: StoreKeys, ring: Ring, views: list[View], clock: int, known: int) -> None:
+    def __init__(
+        self,
+        keys: StoreKeys,
+        ring: Ring,
+        views: list[View],
+        clock: int,
+        known: int,
+        done: Callable[[TablePush], None],
+    ) -> None:
         self._keys = keys
         self._ring = ring
         self.views = views
         self.clock = clock
         self.known = known
+        self._done = done
         self._nbytes = sum(view.layout.nbytes for view in views)
 
     @property
@@ -65,17 +77,20 @@ class TablePush:
                     outstanding = replies = 0
         wire.read_all(replies)
 
+    def committed(self, end: int) -> None:
+        """The tick has happened: the deltas are in the log, and their slots are taken until bases hold its prefix."""
+        for view in self.views:
+            view.committed(self.clock)
+            self._ring.take(view.layout.number, view.layout.slots, end)
+        self._done(self)
+
     def renew(self) -> None:
         """Nobody knows what of the last attempt is still on its way: turn to a fresh ring."""
         if self.views:
             self._ring.renew()
 
     def _register(self) -> list[bytes]:
-        if self._ring.registered or not self.views:
-            return []
-        # before the first SET: what can be found can be swept
-        self._ring.registered = True
-        return [command("SADD", self._keys.rings, self._ring.name)]
+        return register(self._keys, self._ring) if self.views else []
 
     def _blocks(self, view: View) -> list[tuple[int, str, bytes]]:
         layout, ring = view.layout, self._ring
@@ -88,6 +103,14 @@ class TablePush:
             )
             for block in range(layout.blocks)
         ]
+
+
+def register(keys: StoreKeys, ring: Ring) -> list[bytes]:
+    """Before the first SET of a ring or of scratch: what can be found can be swept."""
+    if ring.registered:
+        return []
+    ring.registered = True
+    return [command("SADD", keys.rings, ring.name)]
 
 
 def _frozen(view: View) -> Array:

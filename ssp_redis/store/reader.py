@@ -120,6 +120,8 @@ class Reader:
 
     def hear(self, tags: Tags, membership: int) -> None:
         """A tick brought the tags since the end that was known."""
+        if tags.since != self.log.end or not self.log.known:
+            return  # the log was read meanwhile
         if tags.tags is None:
             self.log.clear()
             return

@@ -9,9 +9,9 @@ from ..keys import JobKeys
 from . import sweep
 from .folding import Folder
 from .log import Tag
-from .making import create
+from .making import Writer, create
 from .push import TablePush
-from .reader import Host, Reader
+from .reader import Host
 from .ring import Ring
 from .view import Array, View
 
@@ -19,7 +19,7 @@ from .view import Array, View
 _REMEMBERED = 4096
 
 
-class Store(Reader):
+class Store(Writer):
     """The tables of a run as one member uses them."""
 
     def __init__(self, host: Host, job: JobKeys, workers: int) -> None:
@@ -53,13 +53,9 @@ class Store(Reader):
         position = self.log.end if known and self.log.known and self.epoch == self.host.caller.epoch else -1
         if not touched and position < 0:
             return None
-        return TablePush(self.keys, self.ring, touched, self.host.local, position)
+        return TablePush(self.keys, self.ring, touched, self.host.local, position, self._remember)
 
-    def pushed(self, push: TablePush, end: int) -> None:
-        """The tick that carries it has happened, and is among the first ``end`` entries of the log."""
-        for view in push.views:
-            view.committed(push.clock)
-            self.ring.take(view.layout.number, view.layout.slots, end)
+    def _remember(self, push: TablePush) -> None:
         self._pushed[push.clock] = push.views
         if len(self._pushed) > 2 * _REMEMBERED:
             for clock in sorted(self._pushed)[:_REMEMBERED]:
