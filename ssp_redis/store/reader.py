@@ -58,7 +58,7 @@ class Reader:
         self.others: int | None = None
         #: The host's clock at that moment.
         self.at = -1
-        #: Clock of the own tag last seen in the log.
+        #: Own ticks up to this clock are in the log as it is known, whether their tags were seen or a base holds them.
         self.own = 0
 
     def describe(self) -> list[tuple[str, str]]:
@@ -115,7 +115,7 @@ class Reader:
             for view in self.views.values():
                 view.forget()
         self.epoch, self.membership, self.others = read.epoch, read.membership, read.others
-        self.at = self.host.local
+        self.at, self.own = self.host.local, self.host.clock
         self._learned(len(read.tags))
 
     def hear(self, tags: Tags, membership: int) -> None:
@@ -126,16 +126,14 @@ class Reader:
             self.log.clear()
             return
         self.log.extend(tags.tags)
-        self.membership, self.others, self.at = membership, tags.others, self.host.local
+        self.membership, self.others = membership, tags.others
+        self.at, self.own = self.host.local, self.host.clock
         self._learned(len(tags.tags))
 
     def _learned(self, count: int) -> None:
         if not count:
             return
-        incarnation = self.host.caller.incarnation
         for tag in self.log.tags[-count:]:
-            if tag.incarnation == incarnation and tag.kind == "t":
-                self.own = tag.clock
             self.notice(tag)
         self.host.seen(self.log.end - 1, self.log.tags[-1].text)
 
