@@ -320,16 +320,25 @@ class Endpoint:
         for ours, theirs in (("valkey://", "redis://"), ("valkeys://", "rediss://")):
             if text.startswith(ours):
                 text = theirs + text[len(ours) :]
-        parts = urlsplit(text)
+        try:
+            parts = urlsplit(text)
+        except ValueError:
+            raise UsageError(f"{text.rpartition('@')[2]} is not a server's URL") from None
         if parts.scheme not in ("redis", "rediss", "unix"):
             raise UsageError(f"a server's URL begins with redis://, rediss:// or unix://, not with {parts.scheme!r}")
         #: The URL without user, password and options: what may stand in messages.
-        self.label = f"{parts.scheme}://" + parts.netloc.rpartition("@")[2] + parts.path
+        self.label = f"{parts.scheme}://" + (
+            parts.netloc.rpartition("@")[2] + parts.path
+            if parts.scheme == "unix"
+            else (parts.netloc + parts.path).rpartition("@")[2]  # of a password with a / in it, a part is in the path
+        )
         self.url = url
         try:
             pool = redis.ConnectionPool.from_url(text, protocol=2)
         except Exception as error:
-            raise UsageError(f"{self.label} is not a server's URL: {error}") from None
+            # what could not be understood may be a piece of the password
+            detail = "a password in it is written with %2F for / and %40 for @" if "@" in text else str(error)
+            raise UsageError(f"{self.label} is not a server's URL: {detail}") from None
         self._class = pool.connection_class
         # after from_url: options in the URL would beat keyword arguments, and these are not the user's to change
         self._options = pool.connection_kwargs | {
@@ -345,6 +354,10 @@ class Endpoint:
             # retries are ours to decide; maintenance notifications of redis-py 8 need RESP3 and its own parser
             if option.startswith("retry_on") or "maint_notifications" in option:
                 del self._options[option]
+        try:
+            self._class(**self._options)
+        except Exception as error:
+            raise UsageError(f"{self.label}: an option of the URL is wrong: {error}") from None
 
     def __repr__(self) -> str:
         return f"Endpoint({self.label})"
@@ -371,6 +384,8 @@ class Endpoint:
 
 
 def _with_code(text: str, code: str) -> str:
+    if text.startswith("Authentication required"):
+        return f"NOAUTH {text}"
     return text if text.split(" ", 1)[0].isupper() else f"{code} {text}"
 
 

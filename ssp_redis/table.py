@@ -25,6 +25,9 @@ class Owner(Protocol):
     def clock(self) -> int:
         """Ticks completed."""
 
+    def usable(self) -> None:
+        """Raise what makes the worker unusable, if anything does."""
+
     def fresh(self, view: View) -> None:
         """Bring the view forward if it does not hold what a read at the worker's clock must hold."""
 
@@ -70,6 +73,7 @@ class Table:
             NonFinite: NaN or infinity in the delta.
             UsageError: a row out of range. Nothing was added in any of these cases.
         """
+        self._owner.usable()
         array = np.asarray(delta)
         if array.dtype != self.dtype:
             if not np.can_cast(array.dtype, self.dtype, "same_kind"):

@@ -294,6 +294,10 @@ class Worker:
         renewal = self._renewal()
         return any(v.taken is not None and clock - v.taken.clock >= renewal for v in self._store.views.values())
 
+    def usable(self) -> None:
+        """Raise what makes this worker unusable, if anything does."""
+        self._clock.usable()
+
     def fresh(self, view: View) -> None:
         """Bring the view forward if it does not hold what a read at this clock must hold, or is due for renewal."""
         clock, store = self._clock, self._store

@@ -1,0 +1,298 @@
+"""Wrong input of every kind: an error that names the culprit, and nothing sent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+
+import ssp_redis
+from ssp_redis import Job, NonFinite, ServerRefused, ServerUnavailable, SSPError, TableMismatch, UsageError, Worker
+
+Join = Callable[..., Worker]
+
+NAMES = ["", " ", "a b", "a{b}", "a:b", "a*", "x" * 65, "naïve", "a\n", "a/b", "\x00"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "culprit"),
+    [({"job": name}, f"job {name!r}") for name in NAMES[1:]]
+    + [({"worker": name}, f"worker {name!r}") for name in NAMES]
+    + [({"run": name}, f"run {name!r}") for name in NAMES[1:]]
+    + [
+        ({"staleness": value}, f"staleness {value!r}")
+        for value in (-1.0, -2, 0.5, math.nan, -math.inf, "many", [1], 2**31)
+    ]
+    + [({"workers": value}, f"workers {value!r}") for value in (0, -1, 1.5, math.nan, math.inf, "two", True)]
+    + [({"lease": value}, f"lease {value!r}") for value in (0, -1.0, math.nan, math.inf, 0.001, "long", True)]
+    + [({"retain": value}, f"retain {value!r}") for value in (0, -1, math.nan, 0.5)]
+    + [({"recheck": value}, f"recheck {value!r}") for value in (0, -1, math.nan, math.inf)]
+    + [({"reconnect_timeout": value}, f"reconnect_timeout {value!r}") for value in (0, -1, math.nan)]
+    + [({"timeout": value}, f"timeout {value!r}") for value in (-1, math.nan)]
+    + [({"refresh": value}, f"refresh {value!r}") for value in (0, -1)],
+    ids=repr,
+)
+def test_join_refuses(client: redis.Redis, url: str, settings: dict[str, Any], culprit: str) -> None:
+    before = client.info("stats")["total_connections_received"]
+    with pytest.raises(UsageError) as caught:
+        ssp_redis.join(url, **({"job": "never", "timeout": 5} | settings))
+    assert culprit in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+    assert client.info("stats")["total_connections_received"] == before
+    assert client.keys("*") == []
+
+
+def test_no_job_and_no_server_say_how_to_name_them(url: str) -> None:
+    with pytest.raises(UsageError, match=r"no job: give its name \(job=…\) or set SSP_REDIS_JOB"):
+        ssp_redis.join(url)
+    with pytest.raises(UsageError, match="no server: give its URL .* or set SSP_REDIS_URL"):
+        ssp_redis.join(job="j")
+    with pytest.raises(UsageError, match="no server"):
+        Job(None, "j")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:6379",
+        "http://u:S3CRET@localhost",
+        "redis:/u:S3CRET@localhost",
+        "redis://u:S3CRET@localhost:notaport",
+        "redis://u:S3CRET@localhost:99999",
+        "redis://u:S3CRET@localhost/notanumber",
+        "redis://u:S3CRET@localhost?socket_timeout=soon",
+        "redis://u:S3CRET@localhost?nonsense=1",
+        "rediss://u:S3CRET@localhost?ssl_cert_reqs=nonsense",
+        "redis://u:S3CRET@[::1",
+        "redis://u:S3CRET/slash@localhost",
+        "redis://u:12S3CRET/@localhost:1",
+        "unix://u:S3CRET@",
+        "",
+        "://",
+    ],
+)
+def test_a_bad_url_is_named_without_its_password(url: str) -> None:
+    with pytest.raises(SSPError) as caught:
+        ssp_redis.join(url, job="j", timeout=1, reconnect_timeout=0.2)
+    assert not isinstance(caught.value, ServerUnavailable) or ":S3CRET@" in url
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "S3CRET" not in str(error) + repr(error)
+        error = error.__cause__
+
+
+@pytest.mark.parametrize("path", ["", "/nonexistent/redis.sock"])
+def test_a_server_that_is_not_there(path: str) -> None:
+    url = f"unix://u:S3CRET@{path}" if path else "redis://u:S3CRET@127.0.0.1:1"
+    with pytest.raises(ServerUnavailable) as caught:
+        ssp_redis.join(url, job="j", reconnect_timeout=0.2)
+    assert "was away for 0.2 s" in str(caught.value)
+    assert "S3CRET" not in str(caught.value) + repr(caught.value.__cause__)
+    assert isinstance(caught.value, ConnectionError)
+
+
+def test_a_wrong_password_is_refused_and_not_shown(new_server: Callable[..., Any]) -> None:
+    server = new_server(tcp=True)
+    with redis.Redis.from_url(server.url) as admin:
+        admin.config_set("requirepass", "right")
+    with pytest.raises(ServerRefused, match="user name or password in the URL is wrong") as wrong:
+        ssp_redis.join(server.url.replace("://", "://:WR0NG@"), job="j")
+    assert "WR0NG" not in str(wrong.value)
+    with pytest.raises(ServerRefused, match="wants a password: put it into the URL"):
+        ssp_redis.join(server.url, job="j")
+    with ssp_redis.join(server.url.replace("://", "://:right@"), job="j") as worker:
+        assert "right" not in repr(worker._clock.endpoint) + repr(vars(worker._clock.link))
+        worker.tick()
+
+
+def test_valkey_urls_are_understood(new_server: Callable[..., Any]) -> None:
+    server = new_server(tcp=True)
+    with ssp_redis.join(server.url.replace("redis://", "valkey://"), job="j") as worker:
+        worker.tick()
+
+
+class TestTables:
+    @pytest.fixture
+    def worker(self, join: Join) -> Worker:
+        return join(0, staleness=5)
+
+    @pytest.fixture
+    def table(self, worker: Worker) -> ssp_redis.Table:
+        table = worker.table("w", np.zeros((4, 3), "float32"))
+        table.get()
+        return table
+
+    @pytest.fixture(autouse=True)
+    def nothing_is_sent(self, worker: Worker, table: ssp_redis.Table) -> Any:
+        before = worker.stats()
+        yield
+        after = worker.stats()
+        assert (after["bytes_in"], after["bytes_out"]) == (before["bytes_in"], before["bytes_out"])
+        assert table.get().tolist() == np.zeros((4, 3)).tolist(), "nor added"
+        assert worker.tick() == 1
+
+    @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+    def test_a_delta_that_is_not_finite(self, table: ssp_redis.Table, bad: float) -> None:
+        """tensorflow/tensorflow#14494: NaN from stale gradients spreads to everyone."""
+        delta = np.zeros((4, 3), "float32")
+        delta[2, 1] = bad
+        with pytest.raises(NonFinite, match=r"worker 0, clock 0: .* table w has 1 values .* first at \(2, 1\)"):
+            table.inc(delta)
+        with pytest.raises(NonFinite):
+            table.inc(delta[2:], rows=[0, 1])
+
+    def test_a_delta_that_overflows_the_dtype(self, table: ssp_redis.Table) -> None:
+        with pytest.raises(NonFinite):
+            table.inc(np.full((4, 3), 1e300))
+
+    @pytest.mark.parametrize("shape", [(3, 4), (4,), (), (1, 4, 3), (0, 3)])
+    def test_a_delta_of_another_shape(self, table: ssp_redis.Table, shape: tuple[int, ...]) -> None:
+        with pytest.raises(TableMismatch, match=r"table w has shape \(4, 3\), the delta"):
+            table.inc(np.zeros(shape, "float32"))
+
+    @pytest.mark.parametrize("dtype", ["complex64", "U3", "object", "datetime64[s]", "V8"])
+    def test_a_delta_of_another_kind(self, table: ssp_redis.Table, dtype: str) -> None:
+        with pytest.raises(SSPError, match="table w"):
+            table.inc(np.zeros((4, 3), dtype))
+
+    @pytest.mark.parametrize(
+        "rows", [[4], [-1], [0, 99], [0.0], [[0]], "ab", [None], [True, False, True, True], 1, 2**70]
+    )
+    def test_rows_that_are_none(self, table: ssp_redis.Table, rows: Any) -> None:
+        with pytest.raises(UsageError, match="table w"):
+            table.get(rows=rows)
+        with pytest.raises(UsageError, match="table w"):
+            table.inc(np.zeros((1, 3), "float32"), rows=rows)
+
+    @pytest.mark.parametrize("shape", [(1, 3), (3,), (2, 4), (2,), ()])
+    def test_rows_and_a_delta_that_do_not_match(self, table: ssp_redis.Table, shape: tuple[int, ...]) -> None:
+        with pytest.raises(TableMismatch, match=r"table w: 2 rows need a delta of \(2, 3\)"):
+            table.inc(np.zeros(shape, "float32"), rows=[0, 1])
+
+    @pytest.mark.parametrize("dtype", ["complex128", "U3", "object", "bool", "datetime64[s]"])
+    def test_a_table_of_another_kind(self, worker: Worker, dtype: str) -> None:
+        with pytest.raises(UsageError, match="table new: .* is not supported, use one of float32, float64"):
+            worker.table("new", np.zeros(3, dtype))
+
+    @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 5)])
+    def test_a_table_that_holds_nothing(self, worker: Worker, shape: tuple[int, ...]) -> None:
+        with pytest.raises(UsageError, match="table new: a table of shape .* holds nothing"):
+            worker.table("new", np.zeros(shape))
+
+    def test_a_table_that_begins_with_nan(self, worker: Worker) -> None:
+        with pytest.raises(UsageError, match="table new: its first value has NaN or infinity"):
+            worker.table("new", [1.0, math.nan])
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_a_table_without_a_name(self, worker: Worker, name: str) -> None:
+        with pytest.raises(UsageError, match="table"):
+            worker.table(name, np.zeros(3))
+        with pytest.raises(UsageError, match="table"):
+            worker.table(name)
+
+
+def test_a_table_that_is_not_there(join: Join, url: str, job: str) -> None:
+    worker = join(0)
+    with pytest.raises(TableMismatch, match=r"has no table missing: give its first value, table\('missing', array\)"):
+        worker.table("missing")
+    worker.table("a", np.zeros(1))
+    worker.table("b", np.zeros(1))
+    with pytest.raises(TableMismatch, match=f"job {job} has no table missing; there are: a, b"):
+        Job(url, job).table("missing")
+
+
+def test_a_single_value_has_no_rows(join: Join) -> None:
+    table = join(0).table("bias", 3.5)
+    assert table.get() == 3.5
+    assert table.get().shape == ()
+    table.inc(1.0)
+    assert float(table.get()) == 4.5
+    with pytest.raises(UsageError, match="table bias is a single value and has no rows"):
+        table.get(rows=[0])
+
+
+def test_whole_numbers_and_narrower_floats_fit_into_a_table(join: Join) -> None:
+    table = join(0).table("w", np.zeros(3, "float64"))
+    for delta in ([1, 1, 1], np.ones(3, "int8"), np.ones(3, "float16"), np.ones(3, "float32"), np.ones(3, ">f8")):
+        table.inc(delta)
+    assert table.get().tolist() == [5, 5, 5]
+    assert table.get().dtype == np.dtype("float64")
+
+
+def test_arrays_of_any_order_and_stride(join: Join) -> None:
+    value = np.arange(24.0).reshape(4, 6)
+    table = join(0).table("w", np.asfortranarray(value))
+    assert table.get().tolist() == value.tolist()
+    table.inc(np.asfortranarray(value))
+    table.inc(np.repeat(value, 2, axis=1)[:, ::2])
+    table.inc(value[::-1], rows=[3, 2, 1, 0])
+    assert table.get().tolist() == (4 * value).tolist()
+
+
+class TestAfterTheEnd:
+    def test_of_a_worker(self, join: Join) -> None:
+        worker = join(0)
+        table = worker.table("w", np.zeros(3))
+        table.get()
+        worker.leave()
+        before = worker.stats()
+        for call in (
+            worker.tick,
+            worker.wait,
+            worker.advance,
+            worker.barrier,
+            table.get,
+            lambda: table.inc(np.ones(3)),
+            lambda: worker.table("w"),
+            lambda: worker.table("new", np.ones(3)),
+            lambda: list(worker.clocks(5)),
+        ):
+            with pytest.raises(SSPError, match="this worker has left its job: join again"):
+                call()
+        assert worker.stats() == before
+
+    def test_of_a_job(self, url: str) -> None:
+        from ssp_redis import StateLost
+
+        job = Job(url, "there.is.none")
+        assert not job.exists()
+        for call in (
+            job.status,
+            job.tables,
+            job.stop,
+            job.resume,
+            lambda: job.set_staleness(1),
+            lambda: job.table("w"),
+            lambda: job.evict(0),
+            lambda: job.load({"w": np.ones(3)}),
+        ):
+            with pytest.raises(StateLost, match=r"there is no job there\.is\.none on unix://"):
+                call()
+        assert job.delete() == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_job_refuses_a_bad_name(url: str, name: str) -> None:
+    with pytest.raises(UsageError, match="job"):
+        Job(url, name)
+
+
+@pytest.mark.parametrize("staleness", [-2, 0.5, math.nan, "many"])
+def test_set_staleness_refuses(join: Join, url: str, job: str, staleness: Any) -> None:
+    join(0)
+    with pytest.raises(UsageError, match="staleness"):
+        Job(url, job).set_staleness(staleness)
+    assert Job(url, job).status().staleness == 0
+
+
+def test_a_load_that_does_not_fit(join: Join, url: str, job: str) -> None:
+    join(0).table("w", np.zeros((2, 2)))
+    for wrong in (np.zeros(4), np.zeros((2, 2), "float32"), np.full((2, 2), math.nan)):
+        with pytest.raises(SSPError, match="table w"):
+            Job(url, job).load({"w": wrong})
+    assert Job(url, job).table("w").get().tolist() == [[0, 0], [0, 0]]
+    assert [member.worker for member in Job(url, job).status().members] == ["0"]
