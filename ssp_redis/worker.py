@@ -265,6 +265,7 @@ class Worker:
             TableMismatch: it is there with another shape or dtype, or is not there and ``init`` is None.
         """
         check_name("table", name)
+        self.usable()
         if init is None:
             view = self._tables().ask(name)
             if view is None:
