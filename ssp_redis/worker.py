@@ -185,6 +185,7 @@ class Worker:
     def advance(self, timeout: float | None = None) -> int:
         """The first half of a tick: commit and advance; what is still owed of the last tick is finished first."""
         clock = self._clock
+        clock.usable()
         if clock.interrupted or clock.ahead >= self._flush_every:
             self._commit()  # an interruption ended the last tick half-way; this call completes it
             return self.clock
