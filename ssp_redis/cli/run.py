@@ -40,13 +40,14 @@ def run_task(
             return clocks
         task.setup(worker, clocks)
         drag = Drag(rules, worker.id, lambda: float(worker.stats()["wait_seconds"]))
+        pause = drag.pause if drag else None
         account, step, loss = reporter.account, task.step, None
         for clock in worker.clocks(clocks) if timeout is None else _clocks(worker, clocks, timeout):
             newest = step(clock)
             if newest is not None:
                 loss = account.loss = newest if loss is None else loss + _NEWEST * (newest - loss)
-            if drag:
-                drag.pause()
+            if pause is not None:
+                pause()
         done = worker.clock >= clocks
         reporter.ended("done" if done else "stopped")
         worker.leave("done" if done else "left")

@@ -26,6 +26,8 @@ class Outcome:
 
     #: Name of the run.
     run: str | None = None
+    #: Start quorum of the job.
+    workers: int = 1
     #: The task's own judgement of the tables as they stand, and the values of small ones.
     result: dict[str, Any] = field(default_factory=dict)
     #: Why the task could not judge them.
@@ -35,7 +37,7 @@ class Outcome:
 def outcome(target: Target, url: str, job: str) -> Outcome:
     """Look at the job as it stands now."""
     with Job(url, job) as view:
-        run = view.status().run
+        standing = view.status()
         tables = {table.name: view.table(table.name).get() for table in view.tables()}
     result: dict[str, Any] = {}
     trace = None
@@ -49,7 +51,7 @@ def outcome(target: Target, url: str, job: str) -> Outcome:
     small = {name: array.tolist() for name, array in tables.items() if array.size <= _SMALL}
     if small:
         result.setdefault("parameters", small)
-    return Outcome(run, {name: _plain(value) for name, value in result.items()}, trace)
+    return Outcome(standing.run, standing.workers, {name: _plain(value) for name, value in result.items()}, trace)
 
 
 def as_object(
@@ -143,3 +145,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
     return value
+
+
+def nothing_left(job: str, clocks: int) -> str:
+    """What to say when a job had been done before."""
+    return (
+        f"job {job} was at clock {clocks} already: nothing was left to do. To run it again from zero, name a new run "
+        f"(--run NAME or SSP_REDIS_RUN=NAME) or delete it (ssp-redis delete --job {job}); to go on, raise --clocks."
+    )
+
+
+def stopped(job: str) -> str:
+    """What to say when somebody stopped the job."""
+    return f"job {job} was stopped before its end. To go on: ssp-redis stop --resume --job {job}, and start it again."

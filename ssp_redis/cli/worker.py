@@ -14,7 +14,6 @@ import click
 from ssp_redis.cli import exits
 from ssp_redis.cli.account import Account
 from ssp_redis.cli.channel import Channel
-from ssp_redis.cli.launch import nothing_left, stopped
 from ssp_redis.cli.options import (
     TWINS,
     id_option,
@@ -36,7 +35,7 @@ from ssp_redis.cli.run import run_task
 from ssp_redis.cli.script import run_script
 from ssp_redis.cli.signals import leave_on_signals, leave_with
 from ssp_redis.cli.straggle import Straggle, StraggleType
-from ssp_redis.cli.summary import Outcome, as_object, as_text, outcome
+from ssp_redis.cli.summary import Outcome, as_object, as_text, nothing_left, outcome, stopped
 from ssp_redis.cli.target import Target, TargetCommand, target_argument
 from ssp_redis.config import resolve_url
 from ssp_redis.errors import SSPError
@@ -197,7 +196,7 @@ def _conclude(target: Target, url: str, job: str, clocks: int | None, account: A
         found = Outcome()
     if as_json:
         document = as_object(target, job, found.run, reached, [account], found.result)
-        document["worker"] = account.worker
+        document |= {"worker": account.worker, "workers": found.workers}
         click.echo(json.dumps(document))
     elif account.admitted and account.how != "nothing":
         click.echo(as_text(f"{target.title}, worker {account.worker} of job {job}", [account], found.result))

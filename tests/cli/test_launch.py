@@ -131,7 +131,7 @@ def test_a_script_that_fails_makes_the_launch_fail(ssp: Run, tmp_path: Path) -> 
 
 def test_a_task_of_ones_own_that_fails_shows_where_and_the_others_go_on(ssp: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FAILING)
-    done = ssp("launch", "mine:Failing", "-n", "3", "--clocks", "30", "--json", code=None)
+    done = ssp("launch", "mine:Failing", "-n", "3", "--clocks", "30", "--straggle", "20ms", "--json", code=None)
     assert done.code == 1
     assert "worker 1 failed at clock 5; the others go on" in done.err
     assert "in fail" in done.err
