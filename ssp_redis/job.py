@@ -19,6 +19,7 @@ from .link import Link
 from .lua import Code, Refusal
 from .scripts import Caller, ClockScripts
 from .store import sweep
+from .store.blob import dtype_of
 from .store.reader import Reader
 from .store.view import View
 from .worker import join
@@ -116,12 +117,12 @@ class JobTable:
         self._view = view
         self.name = view.layout.name
         self.shape = view.layout.shape
-        self.dtype: np.dtype[Any] = np.dtype(view.layout.dtype)
+        self.dtype: np.dtype[Any] = dtype_of(view.layout.dtype)
 
     def get(self) -> NDArray[Any]:
         """All committed deltas so far, as a new array."""
         self._reader.refresh(self._view)
-        return self._view.value().reshape(self.shape)
+        return self._view.value().reshape(self.shape).astype(self.dtype, copy=False)
 
 
 class Job:

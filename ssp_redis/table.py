@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import NonFinite, TableMismatch, UsageError
+from .store.blob import dtype_of
 from .store.view import Array, View
 
 #: Up to so many elements numpy takes longer to begin than Python to finish.
@@ -45,7 +46,8 @@ class Table:
         layout = view.layout
         self.name = layout.name
         self.shape = layout.shape
-        self.dtype: np.dtype[Any] = np.dtype(layout.dtype)
+        self.dtype: np.dtype[Any] = dtype_of(layout.dtype)
+        self._stored: np.dtype[Any] = np.dtype(layout.stored)
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, shape={self.shape}, dtype={self.dtype})"
@@ -53,13 +55,16 @@ class Table:
     def get(self, rows: Sequence[int] | NDArray[np.integer] | None = None) -> NDArray[Any]:
         """The table's value, as a new array of ``shape`` and ``dtype``; with ``rows``, those rows in that order.
 
+        Half types are summed in float32 and rounded here; sums of whole numbers wrap around as numpy's do.
+
         Raises:
             UsageError: a row out of range.
             Evicted, Superseded, StateLost, ServerUnavailable: see :mod:`ssp_redis.errors`.
         """
         chosen = None if rows is None else self._rows(rows)
         self._owner.fresh(self._view)
-        return self._view.value().reshape(self.shape) if chosen is None else self._view.rows(chosen)
+        value = self._view.value().reshape(self.shape) if chosen is None else self._view.rows(chosen)
+        return value.astype(self.dtype, copy=False)
 
     def inc(self, delta: ArrayLike, rows: Sequence[int] | NDArray[np.integer] | None = None) -> None:
         """Add ``delta`` to the table; it is committed by the tick that ends this clock.
@@ -75,11 +80,8 @@ class Table:
         """
         self._owner.usable()
         array = np.asarray(delta)
-        if array.dtype != self.dtype:
-            if not np.can_cast(array.dtype, self.dtype, "same_kind"):
-                raise TableMismatch(f"table {self.name} is {self.dtype}: a delta of {array.dtype} does not fit into it")
-            with np.errstate(over="ignore"):
-                array = array.astype(self.dtype)
+        if array.dtype != self._stored:
+            array = self._fit(array)
         if rows is None:
             if array.shape != self.shape:
                 raise TableMismatch(f"table {self.name} has shape {self.shape}, the delta {array.shape}")
@@ -93,7 +95,19 @@ class Table:
         self._check_finite(array)
         self._view.add_rows(array, chosen)
 
+    def _fit(self, array: Array) -> Array:
+        """The same values in the dtype in which the table is summed."""
+        if array.dtype != self.dtype and not np.can_cast(array.dtype, self._stored, "same_kind"):
+            raise TableMismatch(f"table {self.name} is {self.dtype}: a delta of {array.dtype} does not fit into it")
+        with np.errstate(over="ignore"):
+            fitted = array.astype(self._stored)
+        if self._stored.kind == "i" and not np.array_equal(fitted, array):
+            raise TableMismatch(f"table {self.name} is {self.dtype}: the delta of {array.dtype} has values beyond it")
+        return fitted
+
     def _check_finite(self, array: Array) -> None:
+        if self._stored.kind == "i":
+            return
         if array.size <= _FEW and all(map(math.isfinite, array.ravel().tolist())):
             return
         finite = np.isfinite(array)

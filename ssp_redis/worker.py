@@ -258,8 +258,9 @@ class Worker:
 
         Args:
             name: 1 to 64 of A-Z a-z 0-9 . _ -
-            init: first value, an array of float32 or float64; the shape and dtype must be the same everywhere, the
-                values are those of whoever comes first. None: the table must be there already.
+            init: first value, an array of float16, float32, float64, int32, int64 or bfloat16; the shape and dtype
+                must be the same everywhere, the values are those of whoever comes first. None: the table must be there
+                already.
 
         Raises:
             UsageError: a bad name or value; nothing was sent.
@@ -277,7 +278,7 @@ class Worker:
             raise UsageError(f"table {name}: {array.dtype} is not supported, use one of {', '.join(DTYPES)}")
         if array.size == 0:
             raise UsageError(f"table {name}: a table of shape {array.shape} holds nothing")
-        if not np.isfinite(array).all():
+        if array.dtype.kind != "i" and not np.isfinite(array).all():
             raise UsageError(f"table {name}: its first value has NaN or infinity in it")
         return Table(self, self._tables().create(name, array))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,18 +17,29 @@ HEADER_SIZE = _HEADER.size
 _MAGIC = b"SSPB"
 _DELTA, _BASE = 1, 2
 
-#: dtype → its number in a header.
-DTYPES = {"float32": 1, "float64": 2}
+#: dtype of stored elements → its number in a header.
+STORED = {"float32": 1, "float64": 2, "int32": 3, "int64": 4}
+#: Half types are stored and summed as what they round to least: half precision would swallow small deltas.
+HALVES = {"float16": "float32", "bfloat16": "float32"}
+#: What a table may be of.
+DTYPES = (*STORED, *HALVES)
 
 
-def dtype_of(name: str) -> np.dtype[np.generic]:
+def dtype_of(name: str) -> np.dtype[Any]:
     """The numpy dtype of that name, if a table may have it.
 
     Raises:
-        TableMismatch: it may not.
+        TableMismatch: it may not, or is bfloat16 and ``ml_dtypes``, which defines that for numpy, is not installed.
     """
     if name not in DTYPES:
         raise TableMismatch(f"a table of {name} is not supported: use one of {', '.join(DTYPES)}")
+    if name == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise TableMismatch("a table of bfloat16 needs ml_dtypes: pip install 'ssp-redis[bfloat16]'") from None
+        half: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return half
     return np.dtype(name)
 
 
@@ -38,6 +50,7 @@ class Block:
     run: int
     table: int
     block: int
+    #: Of the stored elements.
     dtype: str
     elements: int
 
@@ -58,11 +71,11 @@ def is_base(header: bytes, block: Block, generation: int, epoch: int) -> bool:
         magic, schema, kind, dtype, run, table, number, elements, a, _, c = _HEADER.unpack(header)
     except struct.error:
         return False
-    expected = (_MAGIC, SCHEMA, _BASE, DTYPES[block.dtype], block.run, block.table, block.block, block.elements)
+    expected = (_MAGIC, SCHEMA, _BASE, STORED[block.dtype], block.run, block.table, block.block, block.elements)
     return (magic, schema, kind, dtype, run, table, number, elements) == expected and a == generation and c <= epoch
 
 
 def _pack(block: Block, kind: int, a: int, b: int, c: int) -> bytes:
     return _HEADER.pack(
-        _MAGIC, SCHEMA, kind, DTYPES[block.dtype], block.run, block.table, block.block, block.elements, a, b, c
+        _MAGIC, SCHEMA, kind, STORED[block.dtype], block.run, block.table, block.block, block.elements, a, b, c
     )

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from ..errors import TableMismatch
-from .blob import Block, dtype_of
+from .blob import HALVES, Block, dtype_of
 
 #: A block is at most about this large (bytes).
 BLOCK = 1 << 20
@@ -44,7 +44,7 @@ class Layout:
         """Cut a new table for so many workers; number and run are the store's to give."""
         dtype_of(dtype)
         rows, width = _rows(shape)
-        row_bytes = max(1, width * np.dtype(dtype).itemsize)
+        row_bytes = max(1, width * np.dtype(HALVES.get(dtype, dtype)).itemsize)
         size = rows * row_bytes
         shares = max(1, min(workers, size // SHARE, rows))
         share_rows = math.ceil(rows / shares)
@@ -70,6 +70,11 @@ class Layout:
         shape = "x".join(map(str, self.shape)) or "-"
         return f"{self.dtype}:{shape}:{self.shares}:{self.blocks_per_share}:{self.rows_per_block}:{self.slots}"
 
+    @property
+    def stored(self) -> str:
+        """The dtype in which elements are stored and summed."""
+        return HALVES.get(self.dtype, self.dtype)
+
     @cached_property
     def elements(self) -> int:
         """Number of elements of the whole table."""
@@ -77,8 +82,8 @@ class Layout:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of the whole table, headers not counted."""
-        return self.elements * np.dtype(self.dtype).itemsize
+        """Bytes of the whole table as stored, headers not counted."""
+        return self.elements * np.dtype(self.stored).itemsize
 
     @cached_property
     def blocks(self) -> int:
@@ -107,7 +112,7 @@ class Layout:
     @cached_property
     def _blocks(self) -> list[Block]:
         return [
-            Block(self.run, self.number, block, self.dtype, part.stop - part.start)
+            Block(self.run, self.number, block, self.stored, part.stop - part.start)
             for block, part in enumerate(self._extents)
         ]
 

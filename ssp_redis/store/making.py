@@ -68,7 +68,7 @@ def _make(store: Writer, wire: Wire, layout: Layout, init: Array, workers: int) 
     _check_memory(wire, layout, workers)
     caller, blocks = store.host.caller, range(layout.blocks)
     headers = [base_header(layout.block(block), 0, 0, 0) for block in blocks]
-    scratch = write_scratch(store, wire, layout, blocks, headers, init.reshape(-1))
+    scratch = write_scratch(store, wire, layout, blocks, headers, init.reshape(-1).astype(layout.stored, copy=False))
     bases = [store.keys.base(layout.number, block, 0) for block in blocks]
     try:
         store.scripts.publish(wire, caller.run, layout.name, caller.incarnation, layout.shares, scratch, bases)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from .blob import HEADER_SIZE, delta_header, is_base
 from .layout import Layout
 from .log import Log, Tag
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 #: How many bytes of values may be on their way at once.
 _WINDOW = 1 << 20
 
@@ -82,8 +83,8 @@ class View:
     taken: Taken | None = None
 
     def __post_init__(self) -> None:
-        self.master = np.zeros(self.layout.elements, self.layout.dtype)
-        self.scratch = np.empty(self.layout.extent(0).stop, self.layout.dtype)
+        self.master = np.zeros(self.layout.elements, self.layout.stored)
+        self.scratch = np.empty(self.layout.extent(0).stop, self.layout.stored)
         self.versions = [-1] * self.layout.shares
 
     def forget(self) -> None:
@@ -122,7 +123,7 @@ class View:
         overlay = [*self.held.values(), *(delta for delta in (self.frozen, self.open) if delta is not None)]
         if not overlay:
             return self.master.copy()
-        value = self.master + overlay[0]
+        value: Array = self.master + overlay[0]
         for delta in overlay[1:]:
             value += delta
         return value
