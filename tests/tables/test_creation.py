@@ -13,7 +13,7 @@ from fixtures import background, blocked
 from remote import Remote, eventually
 
 from ssp_redis import Job, TableMismatch, Worker
-from ssp_redis.store import store
+from ssp_redis.store import making
 
 
 @pytest.mark.parametrize("shape", [(4,), (64, 4096)])
@@ -54,10 +54,9 @@ def test_a_claim_of_one_that_died_is_taken_over(
     """† A half-made table is never seen."""
     child = remote()
     child.join(url, job, worker=0)
-    child.do("from ssp_redis.store import store; store._CLAIM = 1000")
+    child.do("from ssp_redis.store import making; making._CLAIM = 1000")
     child.do(
         """
-store.Store._check_memory = lambda *_: None
 from ssp_redis.connection import Wire
 send_set, sent = Wire.send_set, 0
 def dies(self, *words, **more):
@@ -73,7 +72,7 @@ Wire.send_set = dies
     child.start("worker.table('w', np.ones((64, 8192)))")
     child.process.wait(20)
     assert Job(url, job).tables() == []
-    monkeypatch.setattr(store, "_CLAIM", 1000)
+    monkeypatch.setattr(making, "_CLAIM", 1000)
     worker = join(1)
     with pytest.raises(TableMismatch, match="has no table w"):
         worker.table("w")
