@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from ssp_redis import Job, join
+from ssp_redis.tasks import task
 
 Run = Callable[..., Any]
 
@@ -218,3 +221,13 @@ def test_a_script_may_start_processes_of_its_own(ssp: Run, tmp_path: Path) -> No
         "        print('squares', pool.map(square, [3]))\n"
     )
     assert "squares [(9, [])]" in ssp("launch", "-n", "1", "train.py").out
+
+
+def test_the_example_that_tells_how_to_write_a_task_works(ssp: Run, tmp_path: Path) -> None:
+    text = textwrap.dedent((inspect.getdoc(task) or "").partition("::\n")[2].partition("``ssp-redis launch")[0])
+    (tmp_path / "mymodule.py").write_text(text)
+    done = ssp("launch", "mymodule:Mean", "-n", "4", "--rate", "0.02", "--json")
+    assert done.json["parameters"]["mean"][0] == pytest.approx(3, abs=1)
+    help_text = ssp("launch", "mymodule:Mean", "--help").out
+    assert "The mean of some numbers" in help_text
+    assert "step size  [default: 0.01]" in help_text
