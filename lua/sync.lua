@@ -1,7 +1,8 @@
 -- sync: heartbeat, re-check, reaper and reconnection in one. First on every new connection, before any write.
 -- Renews the caller's lease, then removes members whose lease ran out, and tells the caller where it stands. Where the
 -- store turns out to be behind the caller (failover, lost tail of the AOF) it begins a new epoch and restores the
--- caller's clock, logging what was lost.
+-- caller's clock, logging what was lost. Others that find the same loss reconcile with that epoch, unless the min would
+-- fall in it. Whoever is restored is a member again in full: the quorum counts it, and the job no longer expires.
 --
 -- Input
 --   KEYS[1] config  KEYS[2] clocks  KEYS[3] order  KEYS[4] ids  KEYS[5] leases  KEYS[6] log  KEYS[7] graced
@@ -23,7 +24,7 @@ local CLOCKS, ORDER, IDS, LEASES, LOG, GRACED, MIN = KEYS[2], KEYS[3], KEYS[4], 
 --@include standing
 --@include members
 local now, us = now_ms()
-local extra = redis.call('HMGET', CONFIG, 'lease', 'time', 'last')
+local extra = redis.call('HMGET', CONFIG, 'lease', 'time', 'last', 'workers')
 local lease, before, last = tonumber(extra[1]), tonumber(extra[2]), tonumber(extra[3] or 0)
 local caller = worker ~= ''
 local changed, restored = false, '-'
@@ -48,8 +49,8 @@ if caller then
     rolled = position >= length or redis.call('LINDEX', LOG, position - length) ~= ARGV[7]
   end
   if rolled or ahead then
-    if not behind then
-      -- another caller that was behind too reconciles with this epoch and begins no other
+    if not behind or math.max(stored, clock) < lowest() then
+      -- another caller that was behind too reconciles with this epoch and begins no other, unless the min would fall
       epoch = string.format('%.0f', math.max(tonumber(epoch), tonumber(ARGV[2])) + 1)
       redis.call('HSET', CONFIG, 'epoch', epoch)
     end
@@ -65,6 +66,9 @@ if caller then
     redis.call('HSET', CLOCKS, worker, text)
     redis.call('ZADD', ORDER, text, worker)
     low = nil
+    if stored < tonumber(redis.call('HGET', CONFIG, 'floor')) then
+      redis.call('HSET', CONFIG, 'floor', text)
+    end
     redis.call('HSET', IDS, worker, table.concat({ARGV[4], '-', ARGV[8], ARGV[9], ARGV[10], restored}, ' '))
     if last < incarnation then
       redis.call('HSET', CONFIG, 'last', ARGV[4])
@@ -72,6 +76,15 @@ if caller then
     append(table.concat({'r', worker, ARGV[4], text, '-', string.format('%.0f', lost)}, ':'))
     raise_floor()
     change_membership()
+    -- The store may be from before the quorum was there, or from when nobody was a member. A clock above 0 tells that
+    -- the job had started.
+    if started == '0' and (stored > 0 or redis.call('ZCARD', ORDER) >= tonumber(extra[4])) then
+      started = '1'
+      redis.call('HSET', CONFIG, 'started', '1')
+    end
+    for i = 1, #KEYS - 1 do
+      redis.call('PERSIST', KEYS[i])
+    end
     changed = true
   end
 end
@@ -93,7 +106,8 @@ if caller then
   redis.call('ZADD', LEASES, string.format('%.0f', now + lease), worker)
   redis.call('SREM', GRACED, worker)
 end
-for _, dead in ipairs(redis.call('ZRANGEBYSCORE', LEASES, '-inf', string.format('%.0f', now))) do
+-- in a reproducible run the others wait for the return of whoever is missing
+for _, dead in ipairs(redis.call('HGET', CONFIG, 'reproducible') == '1' and {} or redis.call('ZRANGEBYSCORE', LEASES, '-inf', string.format('%.0f', now))) do
   depart(dead, 'lost')
   changed = true
 end
