@@ -11,8 +11,10 @@
 --   ARGV[7] name of the run ("" adopts the current one)
 --   ARGV[8] workers  ARGV[9] staleness (-1: infinite)  ARGV[10] lease ms  ARGV[11] retain ms
 --     each of these four: "" adopts what the job has, or the default 1, 0, 10000, 604800000
+--   ARGV[12] reproducible: 1, 0, or "" as above (0): ids are fixed once `workers` have joined, and nobody is reaped
 -- Output: one line
---   0 epoch min staleness membership stop started clock end incarnation run members workers lease position tag [dropped]
+--   0 epoch min staleness membership stop started clock end incarnation run members workers lease reproducible position
+--     tag [dropped]
 --     `members` counts those present; `position tag` is the last entry of the log; `dropped` is the run that this one
 --     replaced (its tables are the caller's to sweep, who then deletes that field of config). A replay (same nonce) answers the same while the member lives.
 --   -1               some of the job's keys are gone: lost state
@@ -29,7 +31,7 @@ local schema, worker, nonce, known, host, pid = ARGV[1], ARGV[2], ARGV[3], tonum
 local name = ARGV[7]
 
 -- what is wrong is refused before anything is written: an error in the middle would leave half a job
-if #KEYS ~= 9 or #ARGV ~= 11 then
+if #KEYS ~= 9 or #ARGV ~= 12 then
   return '-12 words'
 elseif not string.match(nonce, '^%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x$') then
   return '-12 nonce'
@@ -42,8 +44,11 @@ for i, field in ipairs({'workers', 'staleness', 'lease', 'retain'}) do
     return '-12 ' .. field
   end
 end
+if not string.match(ARGV[12], '^[01]?$') or ARGV[12] == '1' and ARGV[9] ~= '0' then
+  return '-12 reproducible'
+end
 
-local existing = redis.call('HMGET', CONFIG, 'schema', 'run', 'name', 'workers', 'created', 'lease')
+local existing = redis.call('HMGET', CONFIG, 'schema', 'run', 'name', 'workers', 'created', 'lease', 'reproducible')
 local run, dropped = existing[2], nil
 local create = not run
 if create then
@@ -68,6 +73,9 @@ else
       return '-5 ' .. field .. ' ' .. existing[3 + i] .. ' ' .. ARGV[7 + i]
     end
   end
+  if ARGV[12] ~= '' and (ARGV[12] == '1') ~= (existing[7] ~= '0') then
+    return '-5 reproducible ' .. existing[7] .. ' ' .. ARGV[12]
+  end
 end
 
 local record = not create and redis.call('HGET', IDS, worker) or ''
@@ -77,6 +85,8 @@ if replay and why ~= '-' then
   return '-3 ' .. why
 elseif not replay and (tonumber(holder) or 0) ~= known then
   return table.concat({'-6', holder or '0', holder_host or '?', holder_pid or '0', why or '-'}, ' ')
+elseif not create and existing[7] ~= '0' and not holder and redis.call('HLEN', IDS) >= tonumber(existing[4]) then
+  return '-5 worker ' .. existing[4] .. ' ' .. worker
 end
 
 -- nothing refuses from here on
@@ -93,13 +103,14 @@ if create then
   redis.call('HSET', CONFIG, 'schema', schema, 'run', nonce, 'name', name, 'epoch', '1', 'membership', '0',
     'workers', workers ~= '' and workers or '1', 'created', wanted, 'staleness', wanted,
     'lease', lease ~= '' and lease or '10000', 'retain', retain ~= '' and retain or '604800000',
-    'floor', '0', 'off', '0', 'tables', '0', 'stop', '0', 'started', '0')
+    'floor', '0', 'off', '0', 'tables', '0', 'stop', '0', 'started', '0',
+    'reproducible', ARGV[12] == '1' and '1' or '0')
   redis.call('SADD', RUNS, name)
   run = nonce
 end
 
 local config = redis.call('HMGET', CONFIG, 'run', 'epoch', 'staleness', 'membership', 'stop', 'started', 'off',
-  'workers', 'lease', 'last', 'time')
+  'workers', 'lease', 'last', 'time', 'reproducible')
 local epoch, staleness, membership, stop, started = config[2], config[3], config[4], config[5], config[6]
 local off, workers, lease = tonumber(config[7]), tonumber(config[8]), tonumber(config[9])
 --@include standing
@@ -136,4 +147,4 @@ else
   announce()
 end
 return table.concat({standing(clock), holder, run, redis.call('ZCARD', ORDER), workers, string.format('%.0f', lease),
-  last_entry(), redis.call('HGET', CONFIG, 'dropped') or nil}, ' ')
+  config[12], last_entry(), redis.call('HGET', CONFIG, 'dropped') or nil}, ' ')

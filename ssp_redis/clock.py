@@ -151,6 +151,7 @@ class Clock:
         self.caller = caller
         self.workers = joined.workers
         self.lease = joined.lease
+        self.reproducible = joined.reproducible
         self.dropped = joined.dropped
         self.clock = joined.standing.clock
         self.standing = joined.standing

@@ -58,6 +58,7 @@ class Settings:
     #: Seconds between re-checks of a wait.
     recheck: float
     strict: bool
+    reproducible: bool | None
 
 
 def first_of(*names: str) -> str | None:
@@ -124,6 +125,7 @@ def resolve(
     reconnect_timeout: float,
     recheck: float,
     strict: bool,
+    reproducible: bool | None = None,
 ) -> Settings:
     """Check everything and fill in from the environment.
 
@@ -138,6 +140,11 @@ def resolve(
     bound: object = staleness
     if isinstance(bound, Unset):
         bound = first_of(ENV_STALENESS) or UNSET
+    if reproducible:
+        if isinstance(bound, Unset):
+            bound = 0
+        if parse_staleness(bound) != 0:
+            raise UsageError(f"a reproducible run has staleness 0, not {bound}")
     return Settings(
         url=resolve_url(url),
         job=check_name("job", job),
@@ -150,4 +157,5 @@ def resolve(
         reconnect_timeout=parse_seconds("reconnect_timeout", reconnect_timeout),
         recheck=parse_seconds("recheck", recheck, 0.01),
         strict=strict,
+        reproducible=reproducible,
     )

@@ -82,6 +82,8 @@ class JobStatus:
     min_clock: int
     stopped: bool
     started: bool
+    #: "yes", "no", or "broken": somebody left a reproducible run before it was done.
+    reproducible: str
     members: list[MemberStatus]
     departed: list[Departed]
     tables: list[TableStatus]
@@ -90,7 +92,8 @@ class JobStatus:
 class _Onlooker:
     """Whom a :class:`Reader` works for when no member asks."""
 
-    def __init__(self, link: Link, caller: Caller) -> None:
+    def __init__(self, link: Link, caller: Caller, reproducible: bool) -> None:
+        self.reproducible = reproducible
         self.endpoint = link.endpoint
         self.caller = caller
         self.clock = self.local = 0
@@ -220,6 +223,7 @@ class Job:
             min_clock=low,
             stopped=setting["stop"] == "1",
             started=setting["started"] == "1",
+            reproducible={"0": "no", "1": "yes"}.get(setting["reproducible"], "broken"),
             members=sorted(members, key=lambda member: _natural(member.worker)),
             departed=sorted(departed, key=lambda gone: _natural(gone.worker)),
             tables=self.tables(),
@@ -344,7 +348,8 @@ class Job:
         run, epoch = self._current()
         if self._reader is None or self._reader.host.caller.run != run:
             caller = Caller(run, epoch, "", 0, "-", "-", 0)
-            self._reader = Reader(_Onlooker(self._link, caller), self.keys)
+            kept = self._link.run(lambda wire: wire.call("HGET", self.keys.config, "reproducible"))
+            self._reader = Reader(_Onlooker(self._link, caller, kept != b"0"), self.keys)
         return self._reader
 
     def _configure(self, field: str, value: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
@@ -154,13 +155,15 @@ class Joiner:
             "" if settings.staleness is None else str(settings.staleness),
             milliseconds(settings.lease),
             milliseconds(settings.retain),
+            "" if settings.reproducible is None else str(int(settings.reproducible)),
         )
 
     def _reap(self, wire: Wire) -> None:
         """A run can begin only when nobody is left in the one before: let the dead be noticed first."""
         run, epoch = wire.call("HMGET", self._keys.config, "run", "epoch")
         if run is not None:
-            observe(wire, self._scripts, run.decode(), int(epoch))
+            with contextlib.suppress(Refusal):  # the run may be replaced between the two
+                observe(wire, self._scripts, run.decode(), int(epoch))
 
     def _failure(self, refusal: Refusal) -> SSPError:
         job = self._settings.job
@@ -178,6 +181,8 @@ class Joiner:
                 text = f"job {job}: run {given} cannot begin while run {stored} has members: stop or evict them first"
             elif why == ["used"]:
                 text = f"job {job}: run {given} was used before run {stored}: choose another name"
+            elif field == "worker":
+                text = f"job {job} is reproducible with {stored} workers: there is no place for another, worker {given}"
             else:
                 if field == "staleness":
                     stored, given = ("inf" if value == "-1" else value for value in (stored, given))

@@ -53,6 +53,7 @@ class Joined:
     workers: int
     #: Seconds.
     lease: float
+    reproducible: bool
     position: int
     tag: str
     #: Run that this one replaced, or "".
@@ -125,12 +126,13 @@ class ClockScripts:
         staleness: str,
         lease_ms: str,
         retain_ms: str,
+        reproducible: str,
     ) -> Joined:
         """An empty text adopts what the job has, or a default where it is new."""
         answer = self._join.call(
-            wire, schema, worker, nonce, known, host, pid, name, workers, staleness, lease_ms, retain_ms
+            wire, schema, worker, nonce, known, host, pid, name, workers, staleness, lease_ms, retain_ms, reproducible
         )
-        incarnation, run, members, quorum, lease, position, tag, *dropped = answer[8:]
+        incarnation, run, members, quorum, lease, kept, position, tag, *dropped = answer[8:]
         return Joined(
             Standing.of(answer),
             int(incarnation),
@@ -138,6 +140,7 @@ class ClockScripts:
             int(members),
             int(quorum),
             int(lease) / 1000,
+            kept != "0",
             int(position),
             tag,
             dropped[0] if dropped else "",

@@ -44,6 +44,7 @@ def join(
     reconnect_timeout: float = 30.0,
     recheck: float = 2.0,
     strict: bool = False,
+    reproducible: bool | None = None,
 ) -> Worker:
     """Join a job, which is made if there is none, and return when the start quorum is there and the worker admitted.
 
@@ -67,13 +68,18 @@ def join(
             in such steps. Whatever is unflushed is flushed before a wait and before leaving.
         reconnect_timeout: seconds to go on trying while the server is away.
         recheck: seconds between looks at the clocks while waiting, in case a notification is lost.
+        reproducible: at staleness 0, bit-identical parameters whatever the speeds: deltas are summed in the order
+            (clock, worker), the ids are fixed, and whoever is missing is waited for until it returns or is evicted,
+            which ends the promise. Programs must seed by clock.
         strict: raise :class:`RolledBack` when the server forgot what it had acknowledged (else: logged and counted).
 
     Raises:
         UsageError: a bad argument; nothing was sent.
         WaitTimeout, JobMismatch, StateLost, ServerUnavailable, ServerRefused: see :mod:`ssp_redis.errors`.
     """
-    settings = resolve(url, job, worker, workers, staleness, lease, run, retain, reconnect_timeout, recheck, strict)
+    settings = resolve(
+        url, job, worker, workers, staleness, lease, run, retain, reconnect_timeout, recheck, strict, reproducible
+    )
     if timeout is not None and not timeout >= 0:
         raise UsageError(f"timeout {timeout!r} is not a number of seconds")
     if refresh is not None and refresh < 1:
@@ -81,6 +87,8 @@ def join(
     flush = parse_count("flush_every", flush_every)
     if settings.staleness is not None and 0 <= settings.staleness < flush - 1:
         raise UsageError(f"flush_every {flush} is more than staleness + 1 = {settings.staleness + 1} allows")
+    if reproducible and flush > 1:
+        raise UsageError("a reproducible run flushes every clock: leave flush_every out")
     return Worker(settings, timeout, refresh, flush)
 
 
@@ -390,7 +398,12 @@ class Worker:
             if left == 0:
                 sweep.retire(wire, clock.keys, StoreKeys(clock.keys.prefix, clock.caller.run))
 
-        clock.leave(why or self._why, after)
+        why = why or self._why
+        if clock.reproducible and why != "done" and clock.standing.started:
+            # to leave early would take its deltas out of the sum: the others wait for its return
+            clock.detach()
+            return
+        clock.leave(why, after)
 
     def detach(self) -> None:
         """Close the connections without leaving: the lease goes on until it runs out or somebody joins as this id."""

@@ -91,25 +91,25 @@ class Folder:
         others = [share for share in range(layout.shares) if share not in mine]
         self._await(view, others)
         store.bring(view, others, learn=False)
-        if view.version < store.log.end:
+        if view.version < store.horizon():
             store.refresh(view, learn=False)
         else:
             store.settle(view)
 
     def _behind(self, view: View, share: int) -> int:
         """How many deltas a base does not hold."""
-        return len(view.lacking(self._store.log, self.base(view, share)) or ())
+        return len(view.lacking(self._store.log, self.base(view, share), self._store.horizon()) or ())
 
     def _await(self, view: View, shares: list[int]) -> None:
         """Let the owners publish their shares, where that is cheaper than summing them here."""
         store, number = self._store, view.layout.number
-        incarnation = store.host.caller.incarnation
+        incarnation, end = store.host.caller.incarnation, store.horizon()
 
         def missing() -> list[str]:
             dear = (
                 f"{number}.{share}"
                 for share in shares
-                if view.cost(share, store.log, self.base(view, share), incarnation) > _WORTH
+                if view.cost(share, store.log, end, self.base(view, share), incarnation) > _WORTH
                 and self._behind(view, share) > 2
             )
             return [name for name in dear if not self._distrust.get(name)]
@@ -154,11 +154,12 @@ class Folder:
     def tend(self) -> None:
         """Fold what is due, so that rings do not fill up: own shares early, anybody's when its owner seems not to."""
         store = self._store
+        end = store.horizon()
         for view in list(store.views.values()):
             lag = max(1, len(self.members()) * view.layout.slots // 2)
             due = []
             for share in range(view.layout.shares):
-                behind = store.log.end - self.base(view, share)
+                behind = end - self.base(view, share)
                 members = self.members()
                 own = bool(members) and members[share % len(members)] == store.host.caller.worker
                 if behind >= (lag if own else 2 * lag):
@@ -189,7 +190,7 @@ class Folder:
             others = [share for share in range(view.layout.shares) if share not in mine]
             self.listen(0.0)
             store.bring(view, others, learn=False)
-            if view.version == store.log.end:
+            if view.version == store.horizon():
                 store.settle(view)
         return True
 
@@ -213,7 +214,7 @@ class Folder:
         replaces, version = store.bases[name], view.versions[share]
         if version <= replaces[0] or version <= store.log.start:
             return
-        touching = view.lacking(store.log, replaces[0])
+        touching = view.lacking(store.log, replaces[0], version)
         untouched = touching is not None and not touching
         blocks = range(0) if untouched else layout.blocks_of(share)
         generation = replaces[1] + 1

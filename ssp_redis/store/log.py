@@ -65,9 +65,9 @@ class Log:
         """What followed."""
         self.tags.extend(map(Tag.parse, texts))
 
-    def since(self, version: int) -> list[Tag]:
-        """The tags after a prefix; the caller has checked ``start <= version``."""
-        return self.tags[version - self.start :]
+    def since(self, version: int, end: int) -> list[Tag]:
+        """The tags between two prefixes; the caller has checked ``start <= version <= end``."""
+        return self.tags[version - self.start : end - self.start]
 
     def last(self, version: int) -> str:
         """The text of the last tag of a prefix."""

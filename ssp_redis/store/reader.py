@@ -24,6 +24,8 @@ class Host(Protocol):
 
     endpoint: Endpoint
     caller: Caller
+    #: Sum in the order (clock, worker), complete clocks only.
+    reproducible: bool
 
     @property
     def clock(self) -> int:
@@ -56,8 +58,9 @@ class Reader:
         self.epoch = -1
         self.membership = -1
         self.others: int | None = None
-        #: The host's clock at that moment.
+        #: The host's clock at that moment, and the min clock of all.
         self.at = -1
+        self.complete = 0
         #: Own ticks up to this clock are in the log as it is known, whether their tags were seen or a base holds them.
         self.own = 0
 
@@ -86,7 +89,7 @@ class Reader:
     def open(self, name: str, claim: Claim) -> View:
         """A view of a table that is there."""
         layout = Layout.parse(name, claim.number, self.run_id, claim.description)
-        self.views[name] = view = View(layout, self.keys)
+        self.views[name] = view = View(layout, self.keys, self.host.reproducible)
         # its base may stand where the log as known here has not begun or has ended
         self.log.clear()
         return view
@@ -115,7 +118,7 @@ class Reader:
             for view in self.views.values():
                 view.forget()
         self.epoch, self.membership, self.others = read.epoch, read.membership, read.others
-        self.at, self.own = self.host.local, self.host.clock
+        self.at, self.own, self.complete = self.host.local, self.host.clock, read.min_clock
         self._learned(len(read.tags))
 
     def hear(self, tags: Tags, membership: int) -> None:
@@ -128,6 +131,7 @@ class Reader:
         self.log.extend(tags.tags)
         self.membership, self.others = membership, tags.others
         self.at, self.own = self.host.local, self.host.clock
+        self.complete = self.own if self.others is None else min(self.own, self.others)
         self._learned(len(tags.tags))
 
     def _learned(self, count: int) -> None:
@@ -139,6 +143,17 @@ class Reader:
 
     def notice(self, tag: Tag) -> None:
         """A tag was read for the first time."""
+
+    def horizon(self) -> int:
+        """The version up to which a view may go: all that is known, or in a reproducible run the last complete clock.
+
+        At staleness 0 nobody ticks to c + 1 before all have ticked to c, so the ticks up to a clock are a prefix.
+        """
+        if self.host.reproducible:
+            for index, tag in enumerate(self.log.tags):
+                if tag.kind == "t" and tag.clock > self.complete:
+                    return self.log.start + index
+        return self.log.end
 
     def serves(self, epoch: int, membership: int, clock: int, staleness: int) -> bool:
         """Is the log as it is known enough for a read at ``clock``?"""
@@ -169,15 +184,16 @@ class Reader:
                 self.learn(wire)
                 if any(f"{number}.{share}" not in self.bases for share in wanted):
                     raise StateLost(f"table {view.layout.name}: its bases are gone from the server")
-            if any(self.bases[f"{number}.{share}"][0] > self.log.end for share in wanted):
+            if any(self.bases[f"{number}.{share}"][0] > self.horizon() for share in wanted):
                 # announced meanwhile, of a longer prefix than is known here
                 self.learn(wire)
             if any(max(view.versions[share], self.bases[f"{number}.{share}"][0]) < self.log.start for share in wanted):
                 self.log.clear()
                 self.learn(wire)
             learn = True  # if it has to be done again, then with what the log says by then
-            work = view.plan(wanted, self.log, self.bases, self.epoch, self.host.caller.incarnation)
-            return view.bring(wire, wanted, work, self.log.end)
+            end = self.horizon()
+            work = view.plan(wanted, self.log, end, self.bases, self.epoch, self.host.caller.incarnation)
+            return view.bring(wire, wanted, work, end)
 
         for _ in range(_TRIES):
             if self.host.run(attempt):
@@ -189,7 +205,7 @@ class Reader:
 
     def settle(self, view: View) -> None:
         """All shares of the view are at the end of the log: note of which moment it is."""
-        view.settle(self.own)
+        view.settle(min(self.own, self.complete) if self.host.reproducible else self.own)
         view.taken = Taken(self.epoch, self.membership, self.others, self.at)
         self.trim()
 

@@ -72,6 +72,8 @@ class View:
 
     layout: Layout
     keys: StoreKeys
+    #: Sum in the order (clock, worker) instead of the log's.
+    ordered: bool = False
     #: Version of each share of the master; −1: unknown, start from the base.
     versions: list[int] = field(default_factory=list)
     master: Array = field(init=False)
@@ -146,14 +148,14 @@ class View:
     # -- bringing the master forward ---------------------------------------------------------------------------------
 
     def plan(
-        self, shares: list[int], log: Log, bases: dict[str, tuple[int, int]], epoch: int, incarnation: int
+        self, shares: list[int], log: Log, end: int, bases: dict[str, tuple[int, int]], epoch: int, incarnation: int
     ) -> list[Fetch | Step]:
-        """What to get and add to bring shares to the end of the log, the cheaper way, in the order of the log."""
+        """What to get and add to bring shares to the version ``end``, the cheaper way, in order."""
         work: list[Fetch | Step] = []
         number = self.layout.number
         for share in shares:
             base, generation = bases[f"{number}.{share}"]
-            lacking, newer = self.lacking(log, self.versions[share]), self.lacking(log, base)
+            lacking, newer = self.lacking(log, self.versions[share], end), self.lacking(log, base, end)
             if lacking is None or (
                 newer is not None
                 and base > self.versions[share]
@@ -165,15 +167,19 @@ class View:
                 work += self._delta(share, tag, incarnation)
         return work
 
-    def lacking(self, log: Log, version: int) -> list[Tag] | None:
-        """The tags after a version that touch this table; None when the log as known begins later or ends before."""
-        if not log.start <= version <= log.end:
-            return None
-        return [tag for tag in log.since(version) if self.layout.number in tag.slots]
+    def lacking(self, log: Log, version: int, end: int) -> list[Tag] | None:
+        """The tags between two versions that touch this table, in the order in which they are summed.
 
-    def cost(self, share: int, log: Log, base: int, incarnation: int) -> int:
+        None when the log as known begins later than ``version``, or that is beyond ``end``.
+        """
+        if not log.start <= version <= end:
+            return None
+        tags = [tag for tag in log.since(version, end) if self.layout.number in tag.slots]
+        return sorted(tags, key=_by_clock) if self.ordered else tags
+
+    def cost(self, share: int, log: Log, end: int, base: int, incarnation: int) -> int:
         """How many values a share costs at the best: deltas of others, or a base and the deltas after it."""
-        lacking, newer = self.lacking(log, self.versions[share]), self.lacking(log, base)
+        lacking, newer = self.lacking(log, self.versions[share], end), self.lacking(log, base, end)
         ways = [self._foreign(lacking, incarnation)] if lacking is not None else []
         if newer is not None:
             ways.append(1 + self._foreign(newer, incarnation))
@@ -265,6 +271,10 @@ class View:
 def as_bytes(values: Array) -> memoryview:
     """The memory of a contiguous array."""
     return memoryview(values).cast("B")  # type: ignore[arg-type]
+
+
+def _by_clock(tag: Tag) -> tuple[int, int, str]:
+    return tag.clock, len(tag.worker), tag.worker
 
 
 def _add(part: Array, delta: Array) -> bool:
