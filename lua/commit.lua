@@ -20,23 +20,7 @@
 --@include job
 local CLOCKS, IDS, LOG, BASES = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 --@include fence
-local refused = refusal()
-if refused then
-  return refused
-end
-local current = redis.call('HGET', BASES, ARGV[6])
-if not current then
-  return '-1'
-elseif current ~= ARGV[7] then
-  return '-8 ' .. string.gsub(current, ':', ' ')
-end
-local version, generation = string.match(current, '^(%d+):(%d+)$')
-local new, length = tonumber(ARGV[8]), redis.call('LLEN', LOG)
-if new <= tonumber(version) then
-  return '-8 ' .. string.gsub(current, ':', ' ')
-elseif new > off + length or redis.call('LINDEX', LOG, new - 1 - off - length) ~= ARGV[9] then
-  return '-4'
-end
+--@include swap
 local blocks = (#KEYS - 5) / 2
 for i = 1, blocks do
   local header = ARGV[10 + i]
@@ -50,16 +34,4 @@ end
 if blocks > 0 then
   generation = string.format('%.0f', tonumber(generation) + 1)
 end
-redis.call('HSET', BASES, ARGV[6], ARGV[8] .. ':' .. generation)
--- Tags that every base holds are no longer needed; some are kept for readers that are only a little behind.
-local low = new
-for _, value in ipairs(redis.call('HVALS', BASES)) do
-  low = math.min(low, tonumber(string.match(value, '^%d+')))
-end
-local drop = low - 256 - off
-if drop > 0 then
-  redis.call('LTRIM', LOG, drop, -1)
-  redis.call('HSET', CONFIG, 'off', string.format('%.0f', off + drop))
-end
-redis.call('PUBLISH', ARGV[10], 'base ' .. ARGV[6] .. ' ' .. ARGV[8] .. ' ' .. generation)
-return '0 ' .. ARGV[8] .. ' ' .. generation
+--@include advance

@@ -11,7 +11,8 @@
 --     the other members ("-" when there is none), then the tags since that position, or "!" when they are trimmed
 --     or too many: start from the base.
 --   -1 | -2 host pid | -3 why | -4   refused before any write (lua/README.md, codes)
--- Event: min, only when the min moved.
+-- Event: min, only when the min moved; after a push with the end of the log and its last tags, which saves the waiting
+--   a question.
 
 --@include job
 local CLOCKS, ORDER, IDS, LOG, MIN = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -32,7 +33,11 @@ if stored < wanted then
   append('t:' .. worker .. ':' .. ARGV[4] .. ':' .. ARGV[6] .. ':' .. ARGV[7])
   -- The min moved exactly if it is now above the clock this worker had: only the lowest can hold the min down.
   if lowest() > stored then
-    announce()
+    local more
+    if ARGV[7] ~= '-:' then
+      more = ' ' .. off + length .. ' ' .. table.concat(redis.call('LRANGE', LOG, -16, -1), ' ')
+    end
+    announce(more and #more < 900 and more)
   end
   stored = ARGV[6]
   -- without tables nobody needs old tags

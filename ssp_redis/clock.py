@@ -103,6 +103,8 @@ class Clock:
         self.losses: list[Loss] = []
         #: Called after a new epoch with (first lost clock, clock); returns what became of the deltas.
         self.on_rollback: Callable[[int, int], list[Loss]] = lambda first, clock: []
+        #: Called with the end of the log and its last tags when they were announced.
+        self.on_tags: Callable[[int, list[str]], None] | None = None
         #: Called when the membership changed.
         self.on_members: Callable[[], None] | None = None
         self._subscriber: Subscriber | None = None
@@ -492,7 +494,7 @@ class Clock:
         self.sync()
 
     def _hear(self, message: str) -> None:
-        epoch, low, staleness, membership, stop, started = message.split(" ")
+        epoch, low, staleness, membership, stop, started, *more = message.split(" ")
         if int(epoch) != self.caller.epoch:
             self.sync()
             return
@@ -508,6 +510,8 @@ class Clock:
                 self.standing.end,
             )
         )
+        if more and self.on_tags is not None:
+            self.on_tags(int(more[0]), more[1:])
 
     def stopped(self) -> JobStopped:
         """The exception for a stopped job."""

@@ -14,6 +14,8 @@ import contextlib
 import os
 import select
 import socket
+import struct
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -86,6 +88,24 @@ def command(*words: Word) -> bytes:
     return b"*%d\r\n" % len(words) + encode(words)
 
 
+def _kernel_timeout(sock: socket.socket) -> bool:
+    """Let the kernel time a socket out instead of Python, which would ask it (poll) before every read and write.
+
+    Returns False where that is not to be had; the socket is then as it was.
+    """
+    limit = sock.gettimeout()
+    if not limit or not sys.platform.startswith("linux"):
+        return False
+    value = struct.pack("@ll", int(limit), int(limit % 1 * 1e6))
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+    except OSError:
+        return False
+    sock.settimeout(None)
+    return True
+
+
 class Wire:
     """One connection, in lockstep: whoever sends a command takes its reply."""
 
@@ -93,6 +113,7 @@ class Wire:
         self._connection = connection
         self._socket: socket.socket = getattr(connection, "_sock")  # noqa: B009 - redis-py has no public name for it
         self._secure = hasattr(self._socket, "pending")
+        self._flags = 0 if self._secure or not _kernel_timeout(self._socket) else socket.MSG_WAITALL
         self._buffer = bytearray()
         self._at = 0
         self._depth = forks.depth()
@@ -248,7 +269,7 @@ class Wire:
             target[:have] = self._buffer[self._at : self._at + have]
             self._at += have
         while have < target.nbytes:
-            got = self._socket.recv_into(target[have:])
+            got = self._socket.recv_into(target[have:], 0, self._flags)
             if not got:
                 raise ConnectionError(f"{self.label} closed the connection")
             have += got

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,14 +11,18 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .config import parse_staleness, resolve_url
+from .config import UNSET, Unset, parse_count, parse_seconds, parse_staleness, resolve_url
 from .connection import Endpoint, Wire, command
 from .errors import SSPError, StateLost, TableMismatch, UsageError
 from .joining import Record, lost, observe
-from .keys import JobKeys, StoreKeys
+from .keys import JobKeys, StoreKeys, check_name
 from .link import Link
 from .lua import Code, Refusal
 from .scripts import Caller, ClockScripts
+from .snapshot import file
+from .snapshot.restore import Restorer, Wanted
+from .snapshot.state import Snapshot
+from .snapshot.take import take
 from .store import sweep
 from .store.blob import dtype_of
 from .store.reader import Reader
@@ -306,6 +311,64 @@ class Job:
                 table = loader.table(name, value)
                 table.inc(np.asarray(value, table.dtype) - table.get())
 
+    def snapshot(self, path: str | os.PathLike[str]) -> Snapshot:
+        """Write all tables, and the clocks that belong to exactly these values, to a file, while the job runs.
+
+        Args:
+            path: ``.npz``, which ``numpy.load`` reads, or ``.safetensors``. What was there is replaced when the new
+                file is whole and on disk, not before.
+
+        Raises:
+            UsageError: no file can go there. Nothing was asked of the server then.
+            StateLost: there is no such job, or part of it is gone.
+        """
+        target = file.check_target(path)
+        try:
+            taken = take(self.name, self.keys, self._onlooker)
+        except Refusal as refusal:
+            raise self._changed(refusal) from None
+        file.save(target, taken)
+        return taken
+
+    def restore(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        run: str | None = None,
+        workers: int | None = None,
+        staleness: float | Unset | None = UNSET,
+        lease: float | None = None,
+    ) -> JobStatus:
+        """Begin a new run with the tables and clocks of a snapshot; the job is made if there is none.
+
+        Every id resumes at its clock, a new one enters at the snapshot's min clock. The job is seen with all of it or
+        not at all.
+
+        Args:
+            path: what :meth:`snapshot` wrote, here or for another job on another server.
+            run: name of the new run. None: RUN-restored-1, or the next number that was not used.
+            workers: start quorum, whatever it was before. This and what follows: left out, as the job has it; where
+                there is no job, as the file has it.
+            staleness: as for :func:`ssp_redis.join`.
+            lease: seconds.
+
+        Raises:
+            UsageError: the file is damaged, or something else. Nothing was sent.
+            JobMismatch: the job has members, or the name was used. Nothing was changed.
+        """
+        snapshot = file.load(path)
+        wanted = Wanted(
+            None if run is None else check_name("run", run),
+            None if workers is None else parse_count("workers", workers),
+            None if isinstance(staleness, Unset) else parse_staleness(staleness),
+            None if lease is None else parse_seconds("lease", lease, 0.05),
+        )
+        if self.exists():
+            self._reap()
+        Restorer(self._link, self.keys, snapshot, wanted)()
+        self._reader = None
+        return self.status()
+
     def delete(self, *, force: bool = False) -> int:
         """Delete every key of the job; returns how many there were.
 
@@ -345,12 +408,16 @@ class Job:
             self._link.run(lambda wire: sweep.retire(wire, self.keys, keys))
 
     def _read(self) -> Reader:
-        run, epoch = self._current()
+        run, _ = self._current()
         if self._reader is None or self._reader.host.caller.run != run:
-            caller = Caller(run, epoch, "", 0, "-", "-", 0)
-            kept = self._link.run(lambda wire: wire.call("HGET", self.keys.config, "reproducible"))
-            self._reader = Reader(_Onlooker(self._link, caller, kept != b"0"), self.keys)
+            self._reader = self._onlooker()
         return self._reader
+
+    def _onlooker(self) -> Reader:
+        run, epoch = self._current()
+        caller = Caller(run, epoch, "", 0, "-", "-", 0)
+        kept = self._link.run(lambda wire: wire.call("HGET", self.keys.config, "reproducible"))
+        return Reader(_Onlooker(self._link, caller, kept != b"0"), self.keys)
 
     def _configure(self, field: str, value: str) -> None:
         run, _ = self._current()

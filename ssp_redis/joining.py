@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import socket
@@ -56,18 +57,25 @@ def _alive(pid: int) -> bool:
 
 
 def choose_id(job: str, records: Mapping[str, Record]) -> str:
-    """The lowest id that is free, or whose holder was this host and a pid that is mine or dead."""
+    """The lowest id that this host lost, else the lowest that is free.
+
+    A holder that was this host, with a pid that is mine or dead, holds it no longer. What was lost here comes before what
+    is free: two containers that died together come back under their own ids, in whichever order they are started.
+    """
     host, pid = here()
-    number = 0
-    while True:
-        worker = str(number)
+
+    def free(worker: str) -> bool:
         record = records.get(worker)
-        if (job, worker) not in _mine:
-            if record is None or record.why != "-":
-                return worker
-            if record.host == host and (record.pid == pid or not _alive(record.pid)):
-                return worker
-        number += 1
+        if (job, worker) in _mine:
+            return False
+        if record is None or record.why != "-":
+            return True
+        return record.host == host and (record.pid == pid or not _alive(record.pid))
+
+    # Numbers only, as they are counted: an id with a name was given, and is not for the taking.
+    numbers = sorted(int(worker) for worker in records if worker.isdecimal() and str(int(worker)) == worker)
+    ours = (worker for worker in map(str, numbers) if records[worker].host == host and records[worker].why in _LOST)
+    return next(worker for worker in itertools.chain(ours, map(str, itertools.count())) if free(worker))
 
 
 def release(job: str, worker: str, nonce: str) -> None:

@@ -47,7 +47,8 @@ def persist(
             if not backoff.pause():
                 if isinstance(failure, ReplyError):
                     raise refused(failure, label) from None
-                raise ServerUnavailable(f"{label} was away for {limit:g} s: {failure}") from failure
+                what = "no answer" if isinstance(failure, BlockingIOError) else failure
+                raise ServerUnavailable(f"{label} was away for {limit:g} s: {what}") from failure
         try:
             return attempt()
         except Refusal:

@@ -109,7 +109,7 @@ class Worker:
         self._refresh = refresh
         self._flush_every = flush_every
         self._callbacks: list[Callable[[list[str]], object]] = []
-        self._push_seconds = 0.0
+        self._push_seconds = self._last_push = 0.0
         self._pull_seconds = 0.0
         self._why = "left"
         self.job = settings.job
@@ -220,7 +220,7 @@ class Worker:
 
     def _fold_while_waiting(self, store: Store, deadline: float | None) -> None:
         """A wait that is not over at once is time to sum what is in, for oneself and for those who are late."""
-        pause = _IDLE
+        pause = max(_IDLE, 2 * self._last_push)
         while store.folder.idles:
             left = math.inf if deadline is None else deadline - time.monotonic()
             if left <= 0 or self._clock.briefly(min(pause, left)) or self._clock.standing.stopped:
@@ -234,6 +234,8 @@ class Worker:
 
     def barrier(self, timeout: float | None = None) -> None:
         """Block until every member's clock is at least mine."""
+        if self._clock.ahead:
+            self._commit()  # the others wait for the clock they know of
         self._clock.barrier(timeout)
 
     def clocks(self, count: int) -> Iterator[int]:
@@ -257,7 +259,8 @@ class Worker:
         tags = clock.advance(push)
         if store is not None and tags is not None:
             store.hear(tags, clock.standing.membership)
-        self._push_seconds += time.perf_counter() - begun
+        self._last_push = time.perf_counter() - begun
+        self._push_seconds += self._last_push
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
@@ -292,7 +295,11 @@ class Worker:
 
     def _tables(self) -> Store:
         if self._store is None:
-            self._store = Store(self._clock, self._clock.keys, self._clock.workers)
+            clock = self._clock
+            self._store = store = Store(clock, clock.keys, clock.workers)
+            clock.on_tags = lambda end, tags: store.overhear(
+                end, tags, clock.standing.min_clock, clock.standing.membership
+            )
         return self._store
 
     def _renewal(self) -> int:

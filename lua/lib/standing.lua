@@ -17,8 +17,9 @@ local function standing(at)
   return '0 ' .. where() .. ' ' .. at .. ' ' .. off + length
 end
 
-local function announce()
-  redis.call('PUBLISH', MIN, where())
+-- `more`: the end of the log and its last tags, from a tick that pushed something: who waits for it reads next.
+local function announce(more)
+  redis.call('PUBLISH', MIN, where() .. (more or ''))
 end
 
 local function append(text)

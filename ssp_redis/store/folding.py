@@ -21,7 +21,7 @@ from .view import View
 #: A share that costs more values than this is worth waiting for its owner's base.
 _WORTH = 1
 #: Shortest and longest time to wait for an owner (seconds), and for how many reads a late one is not waited for.
-_LEAST, _MOST, _DISTRUST = 0.002, 0.5, 16
+_LEAST, _MOST, _DISTRUST = 0.002, 0.5, 4
 
 
 class Folder:
@@ -34,8 +34,8 @@ class Folder:
         self._members_of: tuple[int, int] | None = None
         #: Clock of each worker's last tick, as seen in the log.
         self.ticked: dict[str, int] = {}
-        #: Seconds that folding one share took, smoothed.
-        self._pace = _LEAST
+        #: Seconds that summing and publishing the own shares took, smoothed: owners take about as long.
+        self._round = _LEAST
         self._distrust: dict[str, int] = {}
         self._idle_end = -1
 
@@ -76,20 +76,25 @@ class Folder:
             together: all members read now (staleness 0), so owners' bases are worth waiting for.
         """
         store, layout = self._store, view.layout
-        if not (together and layout.nbytes > SMALL and layout.shares > 1):
+        if layout.nbytes <= SMALL or layout.shares == 1:
             store.refresh(view, learn)
             return
-        if self._ear is None:
+        if together and self._ear is None:
             # subscribed first, then read: a base is in the answer, or is announced
             self._ear = Subscriber(store.host.endpoint, store.keys.commits)
             learn = True
-        if learn:
+        if learn or self._ear is None:
             store.host.run(store.learn)
+        begun = time.monotonic()
         mine = [share for share in range(layout.shares) if self._mine(share, clock)]
         store.bring(view, mine, learn=False)
         self.publish(view, [share for share in mine if self._behind(view, share) > 2])
+        if mine:
+            self._round += (time.monotonic() - begun - self._round) / 4
         others = [share for share in range(layout.shares) if share not in mine]
-        self._await(view, others)
+        self.listen(0.0)
+        if together:
+            self._await(view, others)
         store.bring(view, others, learn=False)
         if view.version < store.horizon():
             store.refresh(view, learn=False)
@@ -116,7 +121,7 @@ class Folder:
 
         for name in self._distrust:
             self._distrust[name] = max(0, self._distrust[name] - 1)
-        deadline = time.monotonic() + min(_MOST, _LEAST + 8 * self._pace * max(1, len(shares)))
+        deadline = time.monotonic() + min(_MOST, _LEAST + 4 * self._round)
         while lacking := missing():
             left = deadline - time.monotonic()
             if left <= 0:
@@ -154,18 +159,28 @@ class Folder:
     def tend(self) -> None:
         """Fold what is due, so that rings do not fill up: own shares early, anybody's when its owner seems not to."""
         store = self._store
-        end = store.horizon()
         for view in list(store.views.values()):
-            lag = max(1, len(self.members()) * view.layout.slots // 2)
-            due = []
-            for share in range(view.layout.shares):
-                behind = end - self.base(view, share)
-                members = self.members()
-                own = bool(members) and members[share % len(members)] == store.host.caller.worker
-                if behind >= (lag if own else 2 * lag):
-                    due.append(share)
+            due = self._due(view)
+            if any(not self._owns(share) for share in due):
+                # before doing another's work: has it been done meanwhile?
+                self.listen(0.0)
+                if any(not self._owns(share) for share in self._due(view)):
+                    store.host.run(store.learn)
+                due = self._due(view)
             if due:
                 self.fold(view, due)
+
+    def _due(self, view: View) -> list[int]:
+        end, lag = self._store.horizon(), max(1, len(self.members()) * view.layout.slots // 2)
+        return [
+            share
+            for share in range(view.layout.shares)
+            if end - self.base(view, share) >= (lag if self._owns(share) else 2 * lag)
+        ]
+
+    def _owns(self, share: int) -> bool:
+        members = self.members()
+        return bool(members) and members[share % len(members)] == self._store.host.caller.worker
 
     @property
     def idles(self) -> bool:
@@ -203,9 +218,7 @@ class Folder:
     def publish(self, view: View, shares: list[int]) -> None:
         """Publish the master's shares as bases, at the versions they are at."""
         for share in shares:
-            begun = time.monotonic()
             self._store.host.run(lambda wire, share=share: self._publish(wire, view, share))  # type: ignore[misc]
-            self._pace += (time.monotonic() - begun - self._pace) / 4
 
     def _publish(self, wire: Wire, view: View, share: int) -> None:
         store, layout, name = self._store, view.layout, f"{view.layout.number}.{share}"

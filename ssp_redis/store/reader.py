@@ -134,6 +134,17 @@ class Reader:
         self.complete = self.own if self.others is None else min(self.own, self.others)
         self._learned(len(tags.tags))
 
+    def overhear(self, end: int, tags: list[str], low: int, membership: int) -> None:
+        """The last tags of the log were announced, together with the min."""
+        known = self.log.end
+        if not self.log.known or self.epoch != self.host.caller.epoch or not end - len(tags) <= known < end:
+            return  # a gap, or nothing new
+        fresh = tags[known - end :]
+        self.log.extend(fresh)
+        self.membership, self.others = membership, low
+        self.at, self.own, self.complete = self.host.local, self.host.clock, low
+        self._learned(len(fresh))
+
     def _learned(self, count: int) -> None:
         if not count:
             return

@@ -205,6 +205,18 @@ def test_a_killed_worker_does_not_stop_the_others_and_comes_back_under_its_own_i
         assert (weight, bias) == (pytest.approx(2, abs=0.05), pytest.approx(10, abs=0.05))
 
 
+def test_workers_killed_together_come_back_under_their_own_ids_in_any_order(project: Project) -> None:
+    project("up", "-d", "--scale", "worker=3")
+    members = until(lambda: len(found := project.status()["members"]) == 3 and found, 30, "three members")
+    before = {member["worker"]: member["host"] for member in members}
+    run("docker", "kill", before["0"], before["1"])
+    until(lambda: len(project.status()["members"]) == 1, LEASE + 10, "both are given up")
+    for host in (before["1"], before["0"]):
+        run("docker", "start", host)
+        until(lambda host=host: host in [one["host"] for one in project.status()["members"]], 20, "it is back")
+    assert {member["worker"]: member["host"] for member in project.status()["members"]} == before
+
+
 def test_a_crashed_worker_is_started_again_by_the_engine(project: Project) -> None:
     project("up", "-d", "--scale", "worker=2", SSP_REDIS_CLOCKS="1000")
     until(lambda: len(project.status()["members"]) == 2, 30, "two members")
