@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 
 from . import forks
 from .config import Settings
-from .connection import Endpoint, ReplyError, Wire, command
+from .connection import Endpoint, ReplyError, Wire, command, refused
 from .errors import (
     Blocker,
     Evicted,
@@ -134,18 +134,21 @@ class Clock:
         deadline = None if timeout is None else time.monotonic() + timeout
         joiner = Joiner(settings, clock.keys, clock.scripts)
         try:
-            # before anything is read or written: what changes after this is heard
-            with contextlib.suppress(OSError):
-                clock._subscriber = Subscriber(clock.endpoint, clock.keys.min)
-            clock._adopt(*clock.link.run(joiner))
-            clock._heartbeat = Heartbeat(
-                clock.endpoint, clock.scripts, clock.lease, clock._statement, clock._note_refusal
-            )
-            clock._heartbeat.start()
-            clock._wait(deadline, None, joining=True)
-        except BaseException:
+            with clock.link.within(timeout):
+                # before anything is read or written: what changes after this is heard
+                with contextlib.suppress(OSError):
+                    clock._subscriber = Subscriber(clock.endpoint, clock.keys.min, clock.link.patience())
+                clock._adopt(*clock.link.run(joiner))
+                clock._heartbeat = Heartbeat(
+                    clock.endpoint, clock.scripts, clock.lease, clock._statement, clock._note_refusal
+                )
+                clock._heartbeat.start()
+                clock._wait(deadline, None, joining=True)
+        except BaseException as error:
             clock.leave("left")
             joiner.abandon()
+            if isinstance(error, ReplyError):
+                raise refused(error, clock.endpoint.label) from None
             raise
         return clock
 
@@ -489,7 +492,9 @@ class Clock:
             self._subscriber.close()
             self._subscriber = None
         self._subscriber = persist(
-            self.endpoint.label, self.link.limit, lambda: Subscriber(self.endpoint, self.keys.min)
+            self.endpoint.label,
+            self.link.left(),
+            lambda: Subscriber(self.endpoint, self.keys.min, self.link.patience()),
         )
         self.sync()
 

@@ -114,6 +114,7 @@ class Wire:
         self._socket: socket.socket = getattr(connection, "_sock")  # noqa: B009 - redis-py has no public name for it
         self._secure = hasattr(self._socket, "pending")
         self._flags = 0 if self._secure or not _kernel_timeout(self._socket) else socket.MSG_WAITALL
+        self._usual = self._socket.gettimeout()
         self._buffer = bytearray()
         self._at = 0
         self._depth = forks.depth()
@@ -130,6 +131,10 @@ class Wire:
                 self._connection.disconnect()  # type: ignore[no-untyped-call]
             else:
                 self._socket.close()
+
+    def hurry(self, seconds: float | None) -> None:
+        """Let a read or a write fail after so many seconds; None: after the usual time."""
+        self._socket.settimeout(self._usual if seconds is None else seconds)
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -383,16 +388,25 @@ class Endpoint:
     def __repr__(self) -> str:
         return f"Endpoint({self.label})"
 
-    def connect(self) -> Wire:
+    def connect(self, patience: float | None = None) -> Wire:
         """A new wire.
+
+        Args:
+            patience: seconds that each step of it may take at the most; None: the usual time.
 
         Raises:
             OSError: the server cannot be reached (redis-py's connection errors included).
             ServerRefused: it can, and will not have us (password, permission).
         """
-        connection = self._class(**self._options)
+        options = self._options
+        if patience is not None:
+            limits = {name: options[name] for name in ("socket_timeout", "socket_connect_timeout")}
+            options = options | {name: min(patience, limit or patience) for name, limit in limits.items()}
+        connection = self._class(**options)
         try:
             connection.connect()
+            if patience is not None:
+                getattr(connection, "_sock").settimeout(self._options["socket_timeout"])  # noqa: B009
         except redis.AuthenticationError as error:
             raise refused(ReplyError(_with_code(str(error), "WRONGPASS")), self.label) from None
         except redis.BusyLoadingError:

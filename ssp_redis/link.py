@@ -6,7 +6,9 @@ stands. What is run over a link must be repeatable, for after a lost connection 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 from .connection import TRANSIENT, Backoff, Endpoint, ReplyError, Wire, refused
@@ -14,6 +16,11 @@ from .errors import ServerUnavailable, SSPError
 from .lua import Refusal
 
 T = TypeVar("T")
+#: What a caller's deadline leaves the server to answer in (seconds): a timeout of 0 asks once.
+_GRACE = 1.0
+#: A connection's own timeout (seconds): with more left than this, nothing has to be hurried.
+_STEP = 5.0
+_AS_USUAL = nullcontext()
 
 
 def persist(
@@ -48,7 +55,7 @@ def persist(
                 if isinstance(failure, ReplyError):
                     raise refused(failure, label) from None
                 what = "no answer" if isinstance(failure, BlockingIOError) else failure
-                raise ServerUnavailable(f"{label} was away for {limit:g} s: {what}") from failure
+                raise ServerUnavailable(f"{label} was away for {limit:.3g} s: {what}") from failure
         try:
             return attempt()
         except Refusal:
@@ -77,8 +84,36 @@ class Link:
         self.greet = greet
         self._wire: Wire | None = None
         self._bytes = [0, 0]
+        self._deadline: float | None = None
         #: True while an exchange is under way: a signal handler must not use the wire then.
         self.busy = False
+
+    def within(self, timeout: float | None) -> AbstractContextManager[None]:
+        """Inside, no exchange outlives ``timeout`` seconds and a little grace, whatever the limits; None: as usual."""
+        return _AS_USUAL if timeout is None else self._bounded(timeout)
+
+    @contextmanager
+    def _bounded(self, timeout: float) -> Iterator[None]:
+        before, own = self._deadline, time.monotonic() + timeout + _GRACE
+        self._deadline = own if before is None else min(before, own)
+        try:
+            yield
+        finally:
+            self._deadline = before
+            if before is None and self._wire is not None:
+                self._wire.hurry(None)
+
+    def left(self, limit: float | None = None) -> float:
+        """Seconds to go on trying from now."""
+        limit = self.limit if limit is None else limit
+        return limit if self._deadline is None else max(0.0, min(limit, self._deadline - time.monotonic()))
+
+    def patience(self) -> float | None:
+        """Seconds that one step may take; None: the usual time."""
+        if self._deadline is None:
+            return None
+        left = self._deadline - time.monotonic()
+        return None if left > _STEP else max(0.02, left)
 
     def run(self, operation: Callable[[Wire], T], limit: float | None = None) -> T:
         """Run ``operation`` on the wire; again, on a new one, if the connection or the server fails meanwhile.
@@ -90,6 +125,8 @@ class Link:
         self.busy = True
         try:
             if self._wire is not None:
+                if self._deadline is not None:
+                    self._wire.hurry(self.patience())
                 return operation(self._wire)
         except Refusal:
             raise
@@ -105,7 +142,7 @@ class Link:
             self.busy = False
         return persist(
             self.endpoint.label,
-            self.limit if limit is None else limit,
+            self.left(limit),
             lambda: self._again(operation),
             self.drop,
             failure,
@@ -115,8 +152,11 @@ class Link:
         self.busy = True
         try:
             if self._wire is None:
-                self._wire = self.endpoint.connect()
+                self._wire = self.endpoint.connect(self.patience())
+                self._wire.hurry(self.patience())
                 self.greet(self._wire)
+            if self._deadline is not None:
+                self._wire.hurry(self.patience())
             return operation(self._wire)
         finally:
             self.busy = False

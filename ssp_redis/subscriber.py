@@ -16,12 +16,14 @@ class Subscriber:
         OSError: no connection, or it was lost.
     """
 
-    def __init__(self, endpoint: Endpoint, channel: str) -> None:
-        self._wire = endpoint.connect()
+    def __init__(self, endpoint: Endpoint, channel: str, patience: float | None = None) -> None:
+        self._wire = endpoint.connect(patience)
+        self._wire.hurry(patience)
         # Subscribe first and wait for the confirmation: a change after it is heard, one before it is read.
         if self._wire.call("SUBSCRIBE", channel)[0] != b"subscribe":
             self.close()
             raise ConnectionError(f"{endpoint.label} did not confirm the subscription")
+        self._wire.hurry(None)
 
     def last(self, timeout: float) -> str | None:
         """Wait up to ``timeout`` seconds for a message; of those that have come, return the last.

@@ -186,12 +186,17 @@ class Worker:
             Evicted, Superseded, StateLost, RolledBack, ServerUnavailable, ServerRefused: :mod:`ssp_redis.errors`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        self.advance(timeout)
-        self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        with self._clock.link.within(timeout):
+            self._advance(timeout)
+            self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         return self.clock
 
     def advance(self, timeout: float | None = None) -> int:
         """The first half of a tick: commit and advance; what is still owed of the last tick is finished first."""
+        with self._clock.link.within(timeout):
+            return self._advance(timeout)
+
+    def _advance(self, timeout: float | None) -> int:
         clock = self._clock
         clock.usable()
         if clock.interrupted or clock.ahead >= self._flush_every:
@@ -207,8 +212,11 @@ class Worker:
 
     def wait(self, timeout: float | None = None) -> None:
         """The second half of a tick: block until admitted."""
+        with self._clock.link.within(timeout):
+            self._wait(None if timeout is None else time.monotonic() + timeout)
+
+    def _wait(self, deadline: float | None) -> None:
         clock = self._clock
-        deadline = None if timeout is None else time.monotonic() + timeout
         if not clock.admitted:
             if clock.ahead:
                 self._commit()  # others may be waiting for what is unflushed
@@ -236,7 +244,8 @@ class Worker:
         """Block until every member's clock is at least mine."""
         if self._clock.ahead:
             self._commit()  # the others wait for the clock they know of
-        self._clock.barrier(timeout)
+        with self._clock.link.within(timeout):
+            self._clock.barrier(timeout)
 
     def clocks(self, count: int) -> Iterator[int]:
         """Run until clock ``count`` or until the job is stopped: yields the clock, ticks at the end of each turn."""

@@ -13,9 +13,11 @@ from functools import cached_property
 
 import numpy as np
 
-from ..errors import TableMismatch
+from ..errors import TableMismatch, UsageError
 from .blob import HALVES, Block, dtype_of
 
+#: A value in Redis may be this large (bytes).
+LARGEST = 512 << 20
 #: A block is at most about this large (bytes).
 BLOCK = 1 << 20
 #: A table is cut into shares of at least about this size, one per worker at the most (bytes).
@@ -45,6 +47,11 @@ class Layout:
         dtype_of(dtype)
         rows, width = _rows(shape)
         row_bytes = max(1, width * np.dtype(HALVES.get(dtype, dtype)).itemsize)
+        if row_bytes + 64 > LARGEST:
+            raise UsageError(
+                f"table {name}: a row of {row_bytes / 2**20:.0f} MiB is more than a value in Redis holds (512 MiB): "
+                "cut it along axis 0, into more and smaller rows"
+            )
         size = rows * row_bytes
         shares = max(1, min(workers, size // SHARE, rows))
         share_rows = math.ceil(rows / shares)
