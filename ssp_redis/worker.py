@@ -16,6 +16,7 @@ from .config import UNSET, Settings, Unset, parse_count, resolve
 from .connection import Wire
 from .errors import JobStopped, Loss, SSPError, TableMismatch, UsageError
 from .keys import StoreKeys, check_name
+from .memory import warn_of_eviction
 from .store import sweep
 from .store.blob import DTYPES
 from .store.store import Store
@@ -130,6 +131,7 @@ class Worker:
         keys = StoreKeys(clock.keys.prefix, clock.caller.run)
         if clock.run(lambda wire: wire.call("PTTL", keys.tables)) >= 0:
             clock.run(lambda wire: sweep.expire(wire, keys, None))
+        clock.run(lambda wire: warn_of_eviction(wire, self.job))
 
     # -- where it stands ---------------------------------------------------------------------------------------------
 

@@ -22,7 +22,8 @@ from ssp_redis import Job, ServerRefused, ServerUnavailable, SSPError, UsageErro
 from ssp_redis.connection import Endpoint
 from ssp_redis.joining import here
 from ssp_redis.keys import JobKeys
-from ssp_redis.lua import SCHEMA, Script
+from ssp_redis.lua import SCHEMA
+from ssp_redis.scripts import ClockScripts
 from ssp_redis.store.layout import Layout
 
 Join = Callable[..., Worker]
@@ -163,17 +164,12 @@ class TestTheServer:
     def test_thousands_of_members_come_and_go(self, url: str, job: str) -> None:
         """Bogdanp/dramatiq#258: ``unpack`` of thousands of values kills the script."""
         keys, count = JobKeys(job), 9000
-        join = Script("join", keys.control())
+        scripts, wire = ClockScripts(keys), Endpoint(url).connect()
         host, pid = here()
-        wire = Endpoint(url).connect()
-        join.call(wire, SCHEMA, "first", f"{0:016x}", 0, host, pid, "", str(count), "0", "1500", "60000")
-        for begin in range(1, count, 500):
-            wire.call_all(
-                [
-                    join.pack(SCHEMA, f"w{i}", f"{i:016x}", 0, host, pid, "", "", "", "", "")
-                    for i in range(begin, min(count, begin + 500))
-                ]
-            )
+        for i in range(count):
+            first = ("", str(count), "0", "3000", "60000", "")
+            rest = first if i == 0 else ("",) * 6
+            scripts.join(wire, SCHEMA, f"w{i}", f"{i:016x}", 0, host, pid, *rest)
         with Job(url, job) as seen:
             assert wire.call("ZCARD", keys.order) > 0
             eventually(lambda: not seen.status().members, seconds=10)
