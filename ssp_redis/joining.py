@@ -18,6 +18,8 @@ from .keys import JobKeys, fit_name
 from .lua import SCHEMA, Code, Refusal
 from .scripts import Caller, ClockScripts, Joined
 
+#: Why a holder is gone, or not yet seen to be, that did not leave by itself.
+_LOST = ("-", "lost", "evicted")
 #: (job, id) → nonce of what this process joins or has joined as: a pid that is mine does not make these free to claim.
 _mine: dict[tuple[str, str], str] = {}
 _mine_lock = threading.Lock()
@@ -59,8 +61,8 @@ def _alive(pid: int) -> bool:
 def choose_id(job: str, records: Mapping[str, Record]) -> str:
     """The lowest id that this host lost, else the lowest that is free.
 
-    A holder that was this host, with a pid that is mine or dead, holds it no longer. What was lost here comes before what
-    is free: two containers that died together come back under their own ids, in whichever order they are started.
+    A holder that was this host, with a pid that is mine or dead, holds it no longer. What was lost here comes before
+    what is free: two containers that died together come back under their own ids, in whichever order they are started.
     """
     host, pid = here()
 
