@@ -11,11 +11,11 @@ import numpy as np
 from ..errors import TableMismatch
 from ..lua import SCHEMA
 
-_HEADER = struct.Struct("<4sBBBxQIIQQQQ8x")
+_HEADER = struct.Struct("<4sBBBxQIIQQQQQ")
 #: Bytes in front of the elements; a multiple of 64, so that what follows is aligned.
 HEADER_SIZE = _HEADER.size
 _MAGIC = b"SSPB"
-_DELTA, _BASE = 1, 2
+_DELTA, _BASE, _PIECE, _ROWS = 1, 2, 3, 4
 
 #: dtype of stored elements → its number in a header.
 STORED = {"float32": 1, "float64": 2, "int32": 3, "int64": 4}
@@ -68,14 +68,41 @@ def base_header(block: Block, generation: int, version: int, epoch: int) -> byte
 def is_base(header: bytes, block: Block, generation: int, epoch: int) -> bool:
     """Is this the header of that generation's base, written in this epoch or before?"""
     try:
-        magic, schema, kind, dtype, run, table, number, elements, a, _, c = _HEADER.unpack(header)
+        magic, schema, kind, dtype, run, table, number, elements, a, _, c, _ = _HEADER.unpack(header)
     except struct.error:
         return False
     expected = (_MAGIC, SCHEMA, _BASE, STORED[block.dtype], block.run, block.table, block.block, block.elements)
     return (magic, schema, kind, dtype, run, table, number, elements) == expected and a == generation and c <= epoch
 
 
-def _pack(block: Block, kind: int, a: int, b: int, c: int) -> bytes:
-    return _HEADER.pack(
-        _MAGIC, SCHEMA, kind, STORED[block.dtype], block.run, block.table, block.block, block.elements, a, b, c
-    )
+def piece_header(block: Block, incarnation: int, clock: int, ring: int, slot: int, rows: int) -> bytes:
+    """Header of a piece of a worker's sparse delta, ``rows`` being those of all its pieces together."""
+    return _pack(block, _PIECE, incarnation, clock, ring << 16 | slot, rows)
+
+
+def rows_of(header: bytes) -> int:
+    """How many rows the pieces of a sparse delta have together; 0 when this is no header of a piece."""
+    try:
+        magic, _, kind, *_, rows = _HEADER.unpack(header)
+    except struct.error:
+        return 0
+    return int(rows) if (magic, kind) == (_MAGIC, _PIECE) else 0
+
+
+def rows_header(block: Block, generation: int, version: int, epoch: int) -> bytes:
+    """Header of a share of a sparse table: its rows hold the first ``version`` entries of the log."""
+    return _pack(block, _ROWS, generation, version, epoch)
+
+
+def rows_base(header: bytes, block: Block, epoch: int) -> tuple[int, int] | None:
+    """Version and generation that such a header states, None when it is not of that share, or of a later epoch."""
+    try:
+        a, b, c, _ = _HEADER.unpack(header)[8:]
+    except struct.error:
+        return None
+    return (b, a) if c <= epoch and header == rows_header(block, a, b, c) else None
+
+
+def _pack(block: Block, kind: int, a: int, b: int, c: int, d: int = 0) -> bytes:
+    dtype = STORED[block.dtype]
+    return _HEADER.pack(_MAGIC, SCHEMA, kind, dtype, block.run, block.table, block.block, block.elements, a, b, c, d)
