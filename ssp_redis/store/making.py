@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from ..connection import ReplyError, Wire
 from ..errors import ServerRefused
+from ..link import persist
 from ..lua import Code, Refusal
 from ..subscriber import Subscriber
 from .blob import base_header
@@ -93,10 +96,12 @@ def _check_memory(wire: Wire, layout: Layout, workers: int) -> None:
 
 def _await(store: Reader, name: str, limit: float) -> None:
     """Somebody else is making it: wait for its announcement, or until the claim runs out."""
-    ear = Subscriber(store.host.endpoint, store.keys.commits)
+    endpoint = store.host.endpoint
+    ear = persist(endpoint.label, limit, lambda: Subscriber(endpoint, store.keys.commits))
     try:
         # subscribed first, then asked: what was announced before is there now
         if store.ask(name) is None:
-            ear.last(limit)
+            with contextlib.suppress(OSError):  # whoever lost the connection asks again
+                ear.last(limit)
     finally:
         ear.close()
