@@ -140,8 +140,7 @@ class Wire:
 
     def send(self, data: Buffer) -> None:
         """Send the bytes of one or several commands."""
-        if forks.depth() != self._depth:
-            raise SSPError(f"a connection of process {self._pid} was used in process {os.getpid()}: join there")
+        self._check_process()
         try:
             self._socket.sendall(data)
         except BaseException:
@@ -149,16 +148,30 @@ class Wire:
             raise
         self.bytes_out += len(data)
 
-    def send_set(self, key: str, header: bytes, data: memoryview, expire_ms: int | None = None) -> None:
+    def _check_process(self) -> None:
+        if forks.depth() != self._depth:
+            raise SSPError(f"a connection of process {self._pid} was used in process {os.getpid()}: join there")
+
+    def send_set(self, key: str, header: bytes, data: memoryview) -> None:
         """Send ``SET key header+data``; large data goes from its memory to the socket."""
         size = len(header) + data.nbytes
         head = b"*3\r\n$3\r\nSET\r\n" + encode((key,)) + b"$%d\r\n" % size + header
-        if data.nbytes < _LARGE:
+        if data.nbytes < _LARGE or self._secure:
             self.send(head + data.tobytes() + b"\r\n")
             return
-        self.send(head)
-        self.send(data.cast("B"))
-        self.send(b"\r\n")
+        self._check_process()
+        left: list[memoryview] = [memoryview(head), data.cast("B"), memoryview(b"\r\n")]
+        self.bytes_out += len(head) + data.nbytes + 2
+        try:
+            while left:
+                sent = self._socket.sendmsg(left)
+                while left and sent >= left[0].nbytes:
+                    sent -= left.pop(0).nbytes
+                if sent:
+                    left[0] = left[0][sent:]
+        except BaseException:
+            self.close()
+            raise
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

@@ -195,7 +195,9 @@ class Job:
         expiry = {worker: float(score) / 1000 for worker, score in _pairs(leases)}
         clock_of = {worker: int(clock) for worker, clock in _pairs(clocks)}
         records = {worker: Record.of(text) for worker, text in _pairs(ids)}
-        low = min((int(score) for _, score in _pairs(order)), default=int(setting["floor"]))
+        low = int(setting["floor"])
+        if setting["started"] == "1":
+            low = min((int(score) for _, score in _pairs(order)), default=low)
         members = []
         for worker, clock in _pairs(order):
             record, left = records[worker], expiry.get(worker, now) - now
@@ -365,9 +367,12 @@ class Job:
         )
         if self.exists():
             self._reap()
-        Restorer(self._link, self.keys, snapshot, wanted)()
-        self._reader = None
-        return self.status()
+        try:
+            Restorer(self._link, self.keys, snapshot, wanted)()
+            self._reader = None
+            return self.status()
+        except Refusal as refusal:
+            raise self._changed(refusal) from None
 
     def delete(self, *, force: bool = False) -> int:
         """Delete every key of the job; returns how many there were.

@@ -20,8 +20,10 @@ from .view import View
 
 #: A share that costs more values than this is worth waiting for its owner's base.
 _WORTH = 1
-#: Shortest and longest time to wait for an owner (seconds), and for how many reads a late one is not waited for.
-_LEAST, _MOST, _DISTRUST = 0.002, 0.5, 4
+#: Shortest and longest time to wait for an owner (seconds).
+_LEAST, _MOST = 0.002, 0.5
+#: For how many reads an owner that was late once is not waited for, doubled each time it is late again, at most.
+_DISTRUST, _MOST_DISTRUST = 2, 256
 
 
 class Folder:
@@ -36,7 +38,8 @@ class Folder:
         self.ticked: dict[str, int] = {}
         #: Seconds that summing and publishing the own shares took, smoothed: owners take about as long.
         self._round = _LEAST
-        self._distrust: dict[str, int] = {}
+        #: Of a share whose owner was late: reads until it is waited for again, and the number of reads last time.
+        self._distrust: dict[str, tuple[int, int]] = {}
         self._idle_end = -1
 
     # -- who folds what ----------------------------------------------------------------------------------------------
@@ -117,18 +120,22 @@ class Folder:
                 if view.cost(share, store.log, end, self.base(view, share), incarnation) > _WORTH
                 and self._behind(view, share) > 2
             )
-            return [name for name in dear if not self._distrust.get(name)]
+            return [name for name in dear if not self._distrust.get(name, (0, 0))[0]]
 
-        for name in self._distrust:
-            self._distrust[name] = max(0, self._distrust[name] - 1)
-        deadline = time.monotonic() + min(_MOST, _LEAST + 4 * self._round)
+        waited = missing()
+        for name, (reads, last) in self._distrust.items():
+            self._distrust[name] = (max(0, reads - 1), last)
+        deadline = time.monotonic() + min(_MOST, _LEAST + 8 * self._round)
         while lacking := missing():
             left = deadline - time.monotonic()
             if left <= 0:
                 for name in lacking:
-                    self._distrust[name] = _DISTRUST
+                    reads = min(_MOST_DISTRUST, 2 * self._distrust.get(name, (0, _DISTRUST))[1])
+                    self._distrust[name] = (reads, reads)
                 return
             self.listen(left)
+        for name in waited:
+            self._distrust.pop(name, None)  # it came in time
 
     def listen(self, timeout: float) -> None:
         """Hear what was committed."""

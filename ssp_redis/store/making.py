@@ -59,7 +59,8 @@ def write_scratch(
     store: Writer, wire: Wire, layout: Layout, blocks: range, headers: list[bytes], values: Array
 ) -> list[str]:
     """Write blocks as scratch of this incarnation, on their way to become bases. Returns their keys."""
-    wire.call_all(register(store.keys, store.ring))
+    if registration := register(store.keys, store.ring):
+        wire.call_all(registration)
     keys = [store.keys.scratch(layout.number, block, store.host.caller.incarnation) for block in blocks]
     for key, block, header in zip(keys, blocks, headers, strict=True):
         wire.send_set(key, header, as_bytes(values[layout.extent(block)]))

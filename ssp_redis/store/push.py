@@ -63,7 +63,8 @@ class TablePush:
 
     def send(self, wire: Wire) -> None:
         """Write all, and return when all is acknowledged: only then may the tick make it count."""
-        wire.call_all(self._register())
+        if registration := self._register():
+            wire.call_all(registration)
         outstanding = replies = 0
         for view in self.views:
             delta = _frozen(view)

@@ -22,7 +22,7 @@ from .log import Log, Tag
 
 Array = NDArray[Any]
 #: How many bytes of values may be on their way at once.
-_WINDOW = 1 << 20
+_WINDOW = (2 << 20) + (1 << 16)
 
 
 @dataclass
@@ -86,6 +86,8 @@ class View:
 
     def __post_init__(self) -> None:
         self.master = np.zeros(self.layout.elements, self.layout.stored)
+        #: Memory of deltas that are in the master by now: a fresh array would have to be faulted in page by page.
+        self._spare: list[Array] = []
         self.scratch = np.empty(self.layout.extent(0).stop, self.layout.stored)
         self.versions = [-1] * self.layout.shares
 
@@ -109,7 +111,8 @@ class View:
     def add(self, delta: Array) -> None:
         """Add to the open clock's delta."""
         if self.open is None:
-            self.open = delta.copy()
+            self.open = self._spare.pop() if self._spare else np.empty_like(self.master)
+            np.copyto(self.open, delta)
         else:
             self.open += delta
 
@@ -265,7 +268,9 @@ class View:
     def settle(self, clock: int) -> None:
         """Own deltas up to that clock are in the master now, all shares of it, and need not be held any longer."""
         for done in [held for held in self.held if held <= clock]:
-            del self.held[done]
+            spare = self.held.pop(done)
+            if len(self._spare) < 2:
+                self._spare.append(spare)
 
 
 def as_bytes(values: Array) -> memoryview:
