@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
+from ssp_redis.cli.bench import bench
 from ssp_redis.cli.check import check
 from ssp_redis.cli.completion import completion
 from ssp_redis.cli.control import delete, evict, set_, stop
@@ -40,5 +41,5 @@ def main() -> None:
     """
 
 
-for command in (launch, worker, status, jobs, stop, set_, evict, delete, tick, check, completion):
+for command in (launch, worker, status, jobs, stop, set_, evict, delete, tick, check, bench, completion):
     main.add_command(command)
