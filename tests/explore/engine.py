@@ -89,7 +89,7 @@ for i, move in ipairs(moves) do
     restore()
     original = original or dump()
   end
-  time, published = {ARGV[3], tostring(move[3])}, {}
+  time, published = {move[3], move[4]}, {}
   local run, keys = scripts[move[1]][1], scripts[move[1]][2]
   local answer = run(keys, move[2], seen)
   local after, messages = dump(), published
@@ -105,7 +105,7 @@ return cjson.encode(results)
 
 
 class Call(NamedTuple):
-    """A script with its arguments, and the microseconds that TIME shall show."""
+    """A script with its arguments, and the microseconds after the engine's second that TIME shall show."""
 
     script: str
     arguments: list[str]
@@ -206,6 +206,9 @@ class Engine:
         self._wire = Endpoint(url, timeout=60).connect()
         scripts = shipped() if scripts is None else scripts
         self._keys = {name: _keys_of(text) for name, text in scripts.items()}
+        self._arguments = {
+            name: max(int(number) for number in re.findall(r"ARGV\[(\d+)\]", text)) for name, text in scripts.items()
+        }
         self._text = _FRAME % {
             "names": _lua_list(CONTROL),
             "kinds": _lua_list(_KINDS.get(name, "hash") for name in CONTROL),
@@ -221,6 +224,15 @@ class Engine:
         """The names of a script's KEYS."""
         return self._keys[script]
 
+    def padded(self, script: str, arguments: list[str]) -> list[str]:
+        """The arguments, the last of which may be left out: empty ones adopt what the job has."""
+        return arguments + [""] * (self._arguments[script] - len(arguments))
+
+    def _stated(self, call: Call) -> list[object]:
+        seconds, microseconds = divmod(call.microseconds, 1_000_000)
+        arguments = self.padded(call.script, call.arguments)
+        return [call.script, arguments, str(self._seconds + seconds), str(microseconds)]
+
     def close(self) -> None:
         self._wire.close()
 
@@ -235,7 +247,7 @@ class Engine:
             if waiting == ahead:
                 yield self._read()
                 waiting -= 1
-            words = (len(self._names), *self._names, _encode(flatten(server)), _encode(calls), self._seconds)
+            words = (len(self._names), *self._names, _encode(flatten(server)), _encode(list(map(self._stated, calls))))
             self._wire.send(command("EVALSHA", self._sha, *words))
             waiting += 1
         for _ in range(waiting):

@@ -67,7 +67,7 @@ FAULTS = [
     Fault("nothing is published on an eviction", "changes are published", LEAVING,
           without("leave", "  announce()\n")),
     Fault("nothing is published when the min moves", "changes are published", CLOCKS,
-          without("tick", "    announce()\n")),
+          without("tick", "if lowest() > stored then", "if false then")),
     Fault("nothing is published when a dead member is removed", "changes are published", TIME,
           without("sync", "  depart(dead, 'lost')\n  changed = true", "  depart(dead, 'lost')")),
     Fault("tick has no fence", "the dead change nothing", LEAVING, without("tick", _FENCED, "local refused = nil")),

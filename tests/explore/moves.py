@@ -278,7 +278,7 @@ def _falls(world: World, bounds: Bounds) -> Iterator[Move]:
             age=0,
             current=_disconnected(world),
             left=left._replace(rollbacks=left.rollbacks - 1),
-            renewed=(),
+            renewed=tuple(world.backup["graced"]),
             fallen=True,
         )
         yield Move("the server falls back", "", "world", becomes=after)
@@ -352,8 +352,14 @@ def _answered(world: World, move: Move, process: Process, code: str, words: list
     epoch, clock, end = int(words[0]), int(words[6]), int(words[7])
     now = Truth(epoch, int(words[1]), int(words[2]), int(words[3]), words[4], words[5])
     if move.kind == "join":
+        tag = next(at for at, word in enumerate(words) if ":" in word)
         process = process._replace(
-            run=words[9], incarnation=int(words[8]), epoch=epoch, clock=clock, position=int(words[13]), tag=words[14]
+            run=words[9],
+            incarnation=int(words[8]),
+            epoch=epoch,
+            clock=clock,
+            position=int(words[tag - 1]),
+            tag=words[tag],
         )
     elif move.kind == "tick":
         if not process.pending:

@@ -88,7 +88,7 @@ def test_what_the_explorer_runs_is_what_clients_run(url: str, job: str, client: 
 
     def plainly(script: str, arguments: list[str]) -> str:
         names = [f"ssp:{{{job}}}:{name}" for name in engine.keys_of(script)]
-        return client.eval(source(script), len(names), *names, *arguments).decode()
+        return client.eval(source(script), len(names), *names, *engine.padded(script, arguments)).decode()
 
     run = "00000000000000aa"
     incarnations: list[str] = []

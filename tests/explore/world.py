@@ -140,7 +140,9 @@ def floor_of(server: Server) -> int:
 
 
 def min_of(server: Server) -> int:
-    """The min clock: the lowest member's, the floor of a job without members."""
+    """The min clock: the lowest member's; the floor of a run without members, or that has not started."""
+    if server["config"].get("started") != "1":
+        return floor_of(server)
     return min(map(int, server["order"].values()), default=floor_of(server))
 
 
@@ -163,7 +165,7 @@ class Truth(NamedTuple):
 
     @classmethod
     def of_message(cls, text: str) -> Truth:
-        epoch, low, staleness, membership, stopped, started = text.split(" ")
+        epoch, low, staleness, membership, stopped, started, *_ = text.split(" ")
         return cls(int(epoch), int(low), int(staleness), int(membership), stopped, started)
 
 
@@ -219,9 +221,9 @@ def canonical(world: World) -> str:
     # somebody may still cut the log: two entries stay, whoever refers to them
     start = min((position for position in cited if position >= 0), default=len(log))
     start = max(0, min(start, len(log) - 2, len(log if old is None else old) - 2))
-    log = [text if at in cited else "-" for at, text in enumerate(log)][start:]
+    log = [text if at in cited else "-:" for at, text in enumerate(log)][start:]
     if old is not None:
-        old = [text if at in cited else "-" for at, text in enumerate(old)][start:]
+        old = [text if at in cited else "-:" for at, text in enumerate(old)][start:]
 
     def shifted(process: Process | None) -> Process | None:
         if process is None or process.position < 0 or not start:

@@ -1,0 +1,1 @@
+"""The control scripts against a model of the protocol in plain Python."""
