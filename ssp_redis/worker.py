@@ -345,6 +345,9 @@ class Worker:
         store.folder.refresh(view, not known, clock.clock, together=standing.staleness == 0)
         self._note_losses(store.inquest())
         store.folder.tend()
+        if view.taken is None:
+            # some of its shares were folded, and so brought further than the others
+            store.refresh(view, learn=False)
         store.tidy()
         self._pull_seconds += time.perf_counter() - begun
 
