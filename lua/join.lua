@@ -140,6 +140,7 @@ else
   if started == '0' and redis.call('ZCARD', ORDER) >= workers then
     started = '1'
     redis.call('HSET', CONFIG, 'started', '1')
+    raise_floor()
   end
   for i = 1, #KEYS - 1 do
     redis.call('PERSIST', KEYS[i])

@@ -81,6 +81,7 @@ if caller then
     if started == '0' and (stored > 0 or redis.call('ZCARD', ORDER) >= tonumber(extra[4])) then
       started = '1'
       redis.call('HSET', CONFIG, 'started', '1')
+      raise_floor()
     end
     for i = 1, #KEYS - 1 do
       redis.call('PERSIST', KEYS[i])

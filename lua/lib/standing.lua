@@ -1,9 +1,11 @@
 -- What every control script answers and what is announced. Needs locals ORDER, LOG, MIN and job.lua's.
 -- `low` (the min) and `length` (of the log) are read once and forgotten by whoever changes them.
 -- All that is put together here are words: formatting numbers would be a tenth of a tick.
+-- Until the run has started nobody was admitted, and the min is the floor: where workers come back to clocks that were
+-- restored, the first to join may be ahead of the others, who shall resume at theirs.
 local low, length
 local function lowest()
-  low = low or redis.call('ZRANGE', ORDER, 0, 0, 'WITHSCORES')[2] or redis.call('HGET', CONFIG, 'floor')
+  low = low or started == '1' and redis.call('ZRANGE', ORDER, 0, 0, 'WITHSCORES')[2] or redis.call('HGET', CONFIG, 'floor')
   return tonumber(low)
 end
 
