@@ -13,6 +13,7 @@ from ssp_redis.cli.control import delete, evict, set_, stop
 from ssp_redis.cli.exits import Commands
 from ssp_redis.cli.launch import launch
 from ssp_redis.cli.options import TWINS
+from ssp_redis.cli.snapshot import restore, snapshot
 from ssp_redis.cli.tick import tick
 from ssp_redis.cli.view import jobs, status
 from ssp_redis.cli.worker import worker
@@ -41,5 +42,20 @@ def main() -> None:
     """
 
 
-for command in (launch, worker, status, jobs, stop, set_, evict, delete, tick, check, bench, completion):
+for command in (
+    launch,
+    worker,
+    status,
+    jobs,
+    stop,
+    set_,
+    evict,
+    delete,
+    snapshot,
+    restore,
+    tick,
+    check,
+    bench,
+    completion,
+):
     main.add_command(command)

@@ -1,0 +1,102 @@
+"""``snapshot`` and ``restore``: a job into a file, and a file into a job."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from ssp_redis import Job
+from ssp_redis.cli import format
+from ssp_redis.cli.options import (
+    TWINS,
+    Name,
+    Staleness,
+    job_option,
+    json_option,
+    lease_option,
+    option,
+    staleness_out,
+    url_option,
+    workers_option,
+)
+from ssp_redis.cli.view import status_object, the_job
+from ssp_redis.config import UNSET, resolve_url
+from ssp_redis.errors import UsageError
+
+path_argument = click.argument("path", type=click.Path(), metavar="PATH")
+
+
+@click.command(epilog=TWINS)
+@path_argument
+@job_option
+@url_option
+@json_option
+def snapshot(path: str, job: str | None, url: str | None, as_json: bool) -> None:
+    """Write a job's tables and clocks to PATH, while it runs.
+
+    PATH ends in .npz, which numpy.load reads, or .safetensors. A file that is there is replaced by a whole one or stays
+    as it is. Without --job, the only job on the server.
+    """
+    taken = the_job(url, job).snapshot(path)
+    if as_json:
+        words = {
+            "path": path,
+            "job": taken.job,
+            "run": taken.run,
+            "epoch": taken.epoch,
+            "version": taken.version,
+            "min_clock": taken.min_clock,
+            "staleness": staleness_out(taken.staleness),
+            "workers": taken.workers,
+            "clocks": taken.clocks,
+            "bytes": taken.nbytes,
+            "tables": [
+                {"name": name, "dtype": dtype, "shape": taken.tables[name].shape}
+                for name, dtype in sorted(taken.dtypes.items())
+            ],
+        }
+        click.echo(json.dumps(words))
+        return
+    tables = f"{len(taken.tables)} table{'' if len(taken.tables) == 1 else 's'}, {format.size(taken.nbytes)}"
+    click.echo(f"job {taken.job}, run {taken.run}, at min clock {taken.min_clock}: {tables} in {path}")
+
+
+@click.command(epilog=TWINS)
+@path_argument
+@job_option
+@url_option
+@option("--run", type=Name("run"), help="Name of the new run.  [default: RUN-restored-1, or the next number]")
+@workers_option
+@option("--staleness", "-s", type=Staleness(), metavar="CLOCKS|inf", help="Clocks that the fastest may lead.")
+@lease_option
+@json_option
+def restore(
+    path: str,
+    job: str | None,
+    url: str | None,
+    run: str | None,
+    workers: int | None,
+    staleness: float | None,
+    lease: float | None,
+    as_json: bool,
+) -> None:
+    """Begin a new run of a job with the tables and clocks in PATH, which `ssp-redis snapshot` wrote.
+
+    On this server or another, for any number of workers: each goes on at its clock, a new one enters at the min clock.
+    Quorum, staleness and lease are the job's, or, where there is no such job yet, the file's. Refused while the job has
+    workers.
+    """
+    if not job:
+        raise UsageError("restore into which job? Name it with --job")
+    with Job(resolve_url(url), job) as view:
+        standing = view.restore(
+            path, run=run, workers=workers, staleness=UNSET if staleness is None else staleness, lease=lease
+        )
+    if as_json:
+        click.echo(json.dumps(status_object(standing)))
+        return
+    click.echo(
+        f"job {standing.job}: run {standing.run} at min clock {standing.min_clock}, "
+        f"begins with {standing.workers} worker{'' if standing.workers == 1 else 's'}"
+    )
