@@ -1,0 +1,13 @@
+"""The fixtures of this folder's tests, and the modules beside it: ``fixtures``, ``remote`` and ``markers``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fixtures import join, no_environment_of_ours, remote, together
+
+__all__ = ["join", "no_environment_of_ours", "remote", "together"]

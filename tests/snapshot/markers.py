@@ -1,0 +1,74 @@
+"""Jobs whose tables tell the clocks: at every clock, a worker adds 1 to its own row of every table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from remote import Remote, eventually
+
+from ssp_redis import Job
+from ssp_redis.snapshot.state import Snapshot
+
+#: Small and by transaction, of three blocks a share, of a half type, of whole numbers. Eight rows: so many workers.
+TABLES: dict[str, tuple[tuple[int, ...], str]] = {
+    "small": ((8, 7), "float32"),
+    "large": ((8, 100_000), "float64"),
+    "half": ((8,), "float16"),
+    "whole": ((8, 2, 3), "int64"),
+}
+
+_WORK = """
+import random
+with ssp_redis.join(url, job=job, worker=i, timeout=60, **settings) as worker:
+    entered = worker.clock
+    tables = [worker.table(name, np.zeros(shape, dtype)) for name, (shape, dtype) in tables.items()]
+    for clock in worker.clocks(clocks):
+        for table in tables:
+            delta = np.zeros(table.shape, table.dtype)
+            delta[i] = 1
+            table.inc(delta)
+        time.sleep(random.random() * pause)
+entered, worker.clock
+"""
+
+
+def begin(
+    remote: Callable[..., Remote],
+    url: str,
+    job: str,
+    count: int,
+    clocks: int = 10**6,
+    tables: dict[str, Any] = TABLES,
+    pause: float = 0.01,
+    **settings: Any,
+) -> list[Remote]:
+    """Start workers 0 … n − 1, each in a process of its own; their result is (clock entered, clock reached)."""
+    children = [remote() for _ in range(count)]
+    for i, child in enumerate(children):
+        child.start(_WORK, url=url, job=job, i=i, settings=settings, tables=tables, clocks=clocks, pause=pause)
+    return children
+
+
+def under_way(job: Job, clock: int = 3) -> None:
+    """Wait until every member is beyond that clock."""
+
+    def running() -> bool:
+        if not job.exists():
+            return False
+        standing = job.status()
+        return standing.started and standing.min_clock >= clock
+
+    eventually(running, f"min clock {clock}", 60)
+
+
+def check(taken: Snapshot, entered: dict[str, int] | None = None) -> None:
+    """Every table holds exactly the deltas that the clocks say."""
+    for name, table in taken.tables.items():
+        expected = np.zeros(len(table))
+        for worker, clock in taken.clocks.items():
+            if worker.isdecimal():
+                expected[int(worker)] = clock - (entered or {}).get(worker, 0)
+        rows = table.reshape(len(table), -1)
+        assert (rows == expected[:, None]).all(), f"{name} holds {rows[:, 0]}, the clocks are {taken.clocks}"

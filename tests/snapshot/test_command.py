@@ -1,0 +1,75 @@
+"""``ssp-redis snapshot`` and ``ssp-redis restore``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from remote import environment
+
+import ssp_redis
+from ssp_redis import Job, Worker
+
+
+@pytest.fixture
+def ssp(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs ``ssp-redis WORDS``; keywords become environment variables."""
+
+    def run(*words: str, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "ssp_redis", *words],
+            cwd=tmp_path,
+            env=environment(**more),
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    return run
+
+
+def test_there_and_back(ssp: Any, url: str, new_job: Callable[[], str], tmp_path: Path) -> None:
+    first, second = new_job(), new_job()
+    with ssp_redis.join(url, job=first, worker=0, staleness=None) as worker:
+        table = worker.table("w", np.zeros((1000, 16), "float32"))
+        for _ in worker.clocks(3):
+            table.inc(np.ones((1000, 16), "float32"))
+        done = ssp("snapshot", "--job", first, "--url", url, "w.npz")
+        assert done.stdout == f"job {first}, run 1, at min clock 3: 1 table, 62.5 KiB in w.npz\n"
+        words = json.loads(ssp("snapshot", "w.npz", "--json", SSP_REDIS_JOB=first, SSP_REDIS_URL=url).stdout)
+        assert words == words | {
+            "path": "w.npz",
+            "min_clock": 3,
+            "clocks": {"0": 3},
+            "staleness": "inf",
+            "bytes": 64000,
+        }
+        assert words["tables"] == [{"name": "w", "dtype": "float32", "shape": [1000, 16]}]
+    done = ssp("restore", "--job", second, "--url", url, "w.npz")
+    assert done.stdout == f"job {second}: run 1-restored-1 at min clock 3, begins with 1 worker\n"
+    options = ["--run", "again", "-n", "2", "-s", "4", "--lease", "3s", "--json"]
+    words = json.loads(ssp("restore", "w.npz", *options, "--job", second, "--url", url).stdout)
+    assert (words["run"], words["workers"], words["staleness"], words["lease"]) == ("again", 2, 4, 3.0)
+    assert (Job(url, second).table("w").get() == 3).all()
+
+
+def test_what_is_refused(ssp: Any, join: Callable[..., Worker], url: str, job: str, tmp_path: Path) -> None:
+    join("anna")
+    ssp("snapshot", "--job", job, "--url", url, "w.npz")
+    assert "has members (anna)" in ssp("restore", "--job", job, "--url", url, "w.npz", code=1).stderr
+    assert "restore into which job" in ssp("restore", "--url", url, "w.npz", code=2).stderr
+    (tmp_path / "text.npz").write_text("text")
+    done = ssp("restore", "--job", job, "--url", url, "text.npz", code=2)
+    assert "text.npz cannot be restored: it is no .npz" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert ".npz or .safetensors" in ssp("snapshot", "--job", job, "--url", url, "w.txt", code=2).stderr
+    assert "no job" in ssp("snapshot", "--job", "nosuch", "--url", url, "w.npz", code=1).stderr
+    ssp("restore", "--job", job, "--url", "redis://127.0.0.1:1", "w.npz", code=69)
