@@ -129,9 +129,14 @@ def shipped() -> dict[str, str]:
     return {name: source(name) for name in SCRIPTS}
 
 
-def _keys_of(text: str) -> list[str]:
+def keys_of(text: str) -> list[str]:
     """The names of a script's KEYS, as its header states them."""
     return [name for _, name in sorted((int(i), name) for i, name in re.findall(r"KEYS\[(\d+)\] ([a-z]+)", text))]
+
+
+def arguments_of(text: str) -> int:
+    """How many arguments a script takes, as its header states it."""
+    return max(int(number) for number in re.findall(r"ARGV\[(\d+)\]", text))
 
 
 def _lua_list(words: Iterable[str]) -> str:
@@ -139,7 +144,7 @@ def _lua_list(words: Iterable[str]) -> str:
 
 
 def _function(name: str, text: str) -> str:
-    keys = ", ".join(f"key.{key}" for key in _keys_of(text))
+    keys = ", ".join(f"key.{key}" for key in keys_of(text))
     return f"scripts.{name} = {{function(KEYS, ARGV, redis)\n{text}\nend, {{{keys}}}}}"
 
 
@@ -205,10 +210,8 @@ class Engine:
         self._seconds = seconds
         self._wire = Endpoint(url, timeout=60).connect()
         scripts = shipped() if scripts is None else scripts
-        self._keys = {name: _keys_of(text) for name, text in scripts.items()}
-        self._arguments = {
-            name: max(int(number) for number in re.findall(r"ARGV\[(\d+)\]", text)) for name, text in scripts.items()
-        }
+        self._keys = {name: keys_of(text) for name, text in scripts.items()}
+        self._arguments = {name: arguments_of(text) for name, text in scripts.items()}
         self._text = _FRAME % {
             "names": _lua_list(CONTROL),
             "kinds": _lua_list(_KINDS.get(name, "hash") for name in CONTROL),
