@@ -28,6 +28,7 @@ from .errors import (
     WaitTimeout,
 )
 from .job import Job, JobStatus, list_jobs
+from .sparse import SparseTable
 from .table import Table
 from .worker import Worker, join
 
@@ -47,6 +48,7 @@ __all__ = [
     "SSPError",
     "ServerRefused",
     "ServerUnavailable",
+    "SparseTable",
     "StateLost",
     "Superseded",
     "Table",

@@ -254,6 +254,42 @@ class Wire:
             raise error
         return replies
 
+    def read_strings(self, size: int) -> tuple[Reply, bytes, list[int]]:
+        """Read an array whose items but the first are each missing or of ``size`` bytes.
+
+        Returns the first, bytes in which the others are, and where in these each begins, −1 for a missing one.
+        """
+        try:
+            line = self._line()
+            if line[:1] == b"-":
+                raise ReplyError(line[1:].decode("utf-8", "replace"))
+            first = self._parse()
+            del self._buffer[: self._at]
+            self._at = at = 0
+            buffer, head = self._buffer, b"$%d\r\n" % size
+            begins: list[int] = []
+            for _ in range(int(line[1:]) - 1):
+                while len(buffer) < at + 5:
+                    self._fill()
+                if buffer[at + 1] == 45:  # $-1
+                    begins.append(-1)
+                    at += 5
+                else:
+                    begins.append(at + len(head))
+                    at += len(head) + size + 2
+            while len(buffer) < at:
+                self._fill()
+            data = bytes(buffer[:at])
+            self._at = at
+            if not all(begin < 0 or data.startswith(head, begin - len(head)) for begin in begins):
+                raise ConnectionError(f"{self.label} sent values of another size than {size} bytes")
+        except ReplyError:
+            raise
+        except BaseException:
+            self.close()
+            raise
+        return first, data, begins
+
     def read_into(self, header: memoryview, data: memoryview) -> bool:
         """Read a bulk string of exactly ``header`` and ``data`` into their memory.
 

@@ -23,9 +23,12 @@ from .snapshot import file
 from .snapshot.restore import Restorer, Wanted
 from .snapshot.state import Snapshot
 from .snapshot.take import take
+from .sparse import Rows, pick
 from .store import sweep
 from .store.blob import dtype_of
 from .store.reader import Reader
+from .store.sparse import making, reading
+from .store.sparse.view import RowView
 from .store.view import View
 from .worker import join
 
@@ -120,7 +123,9 @@ class _Onlooker:
 class JobTable:
     """A table read from outside: always the newest value, copied out."""
 
-    def __init__(self, reader: Reader, view: View) -> None:
+    _view: View | RowView
+
+    def __init__(self, reader: Reader, view: View | RowView) -> None:
         self._reader = reader
         self._view = view
         self.name = view.layout.name
@@ -129,8 +134,20 @@ class JobTable:
 
     def get(self) -> NDArray[Any]:
         """All committed deltas so far, as a new array."""
+        assert isinstance(self._view, View)
         self._reader.refresh(self._view)
         return self._view.value().reshape(self.shape).astype(self.dtype, copy=False)
+
+
+class JobSparseTable(JobTable):
+    """A sparse table read from outside: always the newest value, copied out."""
+
+    _view: RowView
+
+    def get(self, rows: Rows | None = None) -> NDArray[Any]:
+        """Those rows, in that order, with all committed deltas so far, as a new array; None: every row."""
+        chosen = range(self.shape[0]) if rows is None else rows
+        return pick(self._view, chosen, lambda wanted: reading.read(self._reader, self._view, wanted, True, True))
 
 
 class Job:
@@ -239,7 +256,7 @@ class Job:
     def tables(self) -> list[TableStatus]:
         """The tables that are there."""
         reader = self._read()
-        views = [reader.ask(name) for name, _ in sorted(reader.describe())]
+        views = [making.ask(reader, name) or reader.ask(name) for name, _ in sorted(reader.describe())]
         return [
             TableStatus(view.layout.name, view.layout.dtype, view.layout.shape, view.layout.nbytes)
             for view in views
@@ -253,6 +270,8 @@ class Job:
             TableMismatch: there is no such table.
         """
         reader = self._read()
+        if (sparse := making.ask(reader, name)) is not None:
+            return JobSparseTable(reader, sparse)
         view = reader.ask(name)
         if view is None:
             names = ", ".join(sorted(known for known, _ in reader.describe())) or "none"

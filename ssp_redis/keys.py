@@ -71,6 +71,10 @@ class StoreKeys:
         """A block of a base. Generations alternate between two keys, so that one old base stays readable."""
         return f"{self.prefix}b:{table}:{block}:{generation % 2}"
 
+    def rows(self, table: int, share: int) -> str:
+        """A share of a sparse table's base."""
+        return f"{self.prefix}r:{table}:{share}"
+
     def scratch(self, table: int, block: int, incarnation: int) -> str:
         """A block written by one incarnation, on its way to become a base."""
         return f"{self.prefix}x:{table}:{block}:{incarnation}"

@@ -266,6 +266,42 @@ class StoreScripts:
         keys = [self._job.config, self._keys.tables, self._keys.bases, self._job.log, *scratch, *bases]
         return int(Script("publish", keys).call(wire, run, table, claimer, shares, self._keys.commits)[0])
 
+    def commit_rows(
+        self,
+        wire: Wire,
+        caller: Caller,
+        clock: int,
+        share: str,
+        replaces: tuple[int, int],
+        version: int,
+        tag: str,
+        rows: str,
+        header: bytes,
+        number_bytes: int,
+        record_bytes: int,
+        records: list[bytes],
+    ) -> tuple[int, int]:
+        """``rows`` is the share's hash, ``records`` what is changed in it. Returns the new (version, generation)."""
+        job = self._job
+        answer = Script("commit_rows", [job.config, job.clocks, job.ids, job.log, self._keys.bases, rows]).call(
+            wire,
+            caller.run,
+            caller.epoch,
+            caller.worker,
+            caller.incarnation,
+            clock,
+            share,
+            f"{replaces[0]}:{replaces[1]}",
+            version,
+            tag,
+            self._keys.commits,
+            header,
+            number_bytes,
+            record_bytes,
+            *records,
+        )
+        return int(answer[0]), int(answer[1])
+
     def commit(
         self,
         wire: Wire,

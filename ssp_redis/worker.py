@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from .clock import Clock
 from .config import UNSET, Settings, Unset, parse_count, resolve
@@ -17,8 +17,11 @@ from .connection import Wire
 from .errors import JobStopped, Loss, SSPError, TableMismatch, UsageError
 from .keys import StoreKeys, check_name
 from .memory import warn_of_eviction
+from .sparse import Array, SparseTable, described
 from .store import sweep
 from .store.blob import DTYPES
+from .store.sparse import folding, making, reading
+from .store.sparse.view import RowView
 from .store.store import Store
 from .store.view import View
 from .table import Table
@@ -304,6 +307,37 @@ class Worker:
             raise UsageError(f"table {name}: its first value has NaN or infinity in it")
         return Table(self, self._tables().create(name, array))
 
+    def sparse_table(
+        self,
+        name: str,
+        shape: Sequence[int] | None = None,
+        dtype: DTypeLike = np.float32,
+        initializer: str = "zeros",
+        *,
+        seed: int = 0,
+        scale: float = 1.0,
+    ) -> SparseTable:
+        """A shared table of many rows, each of which is made when it is first touched: the same for everyone.
+
+        Args:
+            name: 1 to 64 of A-Z a-z 0-9 . _ -
+            shape: number of rows, then the shape of a row. None: the table must be there already.
+            dtype: as for :meth:`table`.
+            initializer: what a row begins as: ``zeros``; ``uniform``, in [−scale, scale); ``normal``, of mean 0 and
+                standard deviation ``scale``. A row's values depend on ``seed`` and its number only.
+
+        Raises:
+            UsageError: a bad argument; nothing was sent.
+            TableMismatch: it is there and is another, or is not there and ``shape`` is None.
+        """
+        wanted = shape and described(name, shape, dtype, initializer, seed, scale, self._clock.workers)
+        check_name("table", name)
+        self.usable()
+        view = making.create(self._tables(), wanted) if wanted else making.ask(self._tables(), name)
+        if view is None:
+            raise TableMismatch(f"job {self.job} has no sparse table {name}: give its shape, sparse_table({name!r}, …)")
+        return SparseTable(self, view)
+
     def _tables(self) -> Store:
         if self._store is None:
             clock = self._clock
@@ -321,7 +355,7 @@ class Worker:
         """Will a read at ``clock`` need the tags?"""
         assert self._store is not None
         renewal = self._renewal()
-        return any(v.taken is not None and clock - v.taken.clock >= renewal for v in self._store.views.values())
+        return any(v.taken is not None and clock - v.taken.clock >= renewal for v in self._store.opened())
 
     def usable(self) -> None:
         """Raise what makes this worker unusable, if anything does."""
@@ -350,6 +384,27 @@ class Worker:
             store.refresh(view, learn=False)
         store.tidy()
         self._pull_seconds += time.perf_counter() - begun
+
+    def rows(self, view: RowView, wanted: Array) -> Array:
+        """Rows of a sparse table by their numbers, ascending, each once, as fresh as a read must be or is due to be."""
+        clock, store = self._clock, self._store
+        clock.usable()
+        assert store is not None
+        standing, epoch = clock.standing, clock.caller.epoch
+        renew = not (
+            view.taken is not None
+            and clock.local - view.taken.clock < self._renewal()
+            and view.taken.serves(epoch, standing.membership, clock.local, standing.staleness)
+        )
+        begun = time.perf_counter()
+        known = store.at == clock.local and store.serves(epoch, standing.membership, clock.local, standing.staleness)
+        values = reading.read(store, view, wanted, renew, not known)
+        if renew:
+            self._note_losses(store.inquest())
+            folding.tend(store)
+            store.tidy()
+        self._pull_seconds += time.perf_counter() - begun
+        return values
 
     def _rolled_back(self, first: int, clock: int) -> list[Loss]:
         return self._store.rolled_back(first, clock) if self._store is not None else []
@@ -402,7 +457,7 @@ class Worker:
             if commit and clock.alive:
                 if clock.interrupted:
                     self._commit()
-                if store is not None and any(view.open is not None for view in store.views.values()):
+                if store is not None and store.unpushed:
                     clock.ahead = max(1, clock.ahead)
                 if clock.ahead:
                     self._commit()
@@ -410,7 +465,7 @@ class Worker:
             clock.leave("left")
             raise SSPError(f"worker {self.id} left without committing its open clock: {error}") from error
         with contextlib.suppress(SSPError):  # it saves others work, no more
-            if commit and store is not None and clock.alive and store.views and len(self.members) == 1:
+            if commit and store is not None and clock.alive and store.opened() and len(self.members) == 1:
                 store.finish()
 
         def after(wire: Wire, left: int) -> None:

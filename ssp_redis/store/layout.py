@@ -65,6 +65,8 @@ class Layout:
     @classmethod
     def parse(cls, name: str, number: int, run: int, description: str) -> Layout:
         """The inverse of :meth:`describe`."""
+        if description.startswith("sparse:"):
+            raise TableMismatch(f"table {name} is sparse: use it as a sparse table")
         try:
             dtype, shape, shares, blocks, rows, slots = description.split(":")
             dims = () if shape == "-" else tuple(int(size) for size in shape.split("x"))

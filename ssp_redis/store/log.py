@@ -6,7 +6,7 @@ are in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +23,26 @@ class Tag:
     #: table number → slot, for each table the tick touched.
     slots: dict[int, int]
     text: str
+    #: table number → rows in that slot, for sparse tables.
+    rows: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> Tag:
         """Read kind:worker:incarnation:clock:ring:tables."""
         kind, worker, incarnation, clock, ring, rest = text.split(":")
         slots: dict[int, int] = {}
+        rows: dict[int, int] = {}
         number = 0
         if kind == "t" and rest:
             number = int(ring)
             for word in rest.split(","):
                 table, _, slot = word.partition(".")
+                slot, _, count = slot.partition("/")
                 slots[int(table)] = int(slot)
-        return cls(kind, worker, int(incarnation), int(clock), f"{worker}:{incarnation}:{ring}", number, slots, text)
+                if count:
+                    rows[int(table)] = int(count)
+        name = f"{worker}:{incarnation}:{ring}"
+        return cls(kind, worker, int(incarnation), int(clock), name, number, slots, text, rows)
 
 
 class Log:

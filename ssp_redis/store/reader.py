@@ -12,6 +12,7 @@ from ..lua import Code, Refusal
 from ..scripts import Caller, Claim, StoreScripts, Tags
 from .layout import Layout
 from .log import Log, Tag
+from .sparse.view import RowView
 from .view import Taken, View
 
 T = TypeVar("T")
@@ -54,6 +55,7 @@ class Reader:
         self.log = Log()
         self.bases: dict[str, tuple[int, int]] = {}
         self.views: dict[str, View] = {}
+        self.sparse: dict[str, RowView] = {}
         #: Of the moment at which the log's end was read: epoch, membership, and the min clock of the others.
         self.epoch = -1
         self.membership = -1
@@ -63,6 +65,10 @@ class Reader:
         self.complete = 0
         #: Own ticks up to this clock are in the log as it is known, whether their tags were seen or a base holds them.
         self.own = 0
+
+    def opened(self) -> list[View | RowView]:
+        """The views of all tables, dense and sparse."""
+        return [*self.views.values(), *self.sparse.values()]
 
     def describe(self) -> list[tuple[str, str]]:
         """Name and description of every table that is there."""
@@ -115,7 +121,7 @@ class Reader:
             self.log.extend(read.tags)
         self.bases.update(read.bases)
         if self.epoch not in (-1, read.epoch):
-            for view in self.views.values():
+            for view in self.opened():
                 view.forget()
         self.epoch, self.membership, self.others = read.epoch, read.membership, read.others
         self.at, self.own, self.complete = self.host.local, self.host.clock, read.min_clock
@@ -223,7 +229,7 @@ class Reader:
     def trim(self) -> None:
         """Forget tags that every view holds."""
         if len(self.log.tags) > 1024:
-            low = min((view.version for view in self.views.values()), default=self.log.end)
+            low = min((view.version for view in self.opened()), default=self.log.end)
             if low < self.log.end - 4096:
                 # a view that nobody reads: it starts from its base when somebody does
                 low = self.log.end - 4096

@@ -13,6 +13,9 @@ from .making import Writer, create
 from .push import TablePush
 from .reader import Host
 from .ring import Ring
+from .sparse import folding as rows
+from .sparse.push import RowPush
+from .sparse.view import RowView
 from .view import Array, View
 
 #: Of how many clocks it is remembered which tables they touched, to tell a loss of deltas from one of bare ticks.
@@ -29,34 +32,47 @@ class Store(Writer):
         self.folder = Folder(self)
         #: Version that every base must have reached before there may be something to sweep.
         self._sweep_at: int | None = 0
-        self._pushed: dict[int, list[View]] = {}
+        self._pushed: dict[int, list[View | RowView]] = {}
         self._suspect: dict[str, int] | None = None
 
     def create(self, name: str, init: Array) -> View:
         """The view of a table, which is made with ``init`` if nobody has made it yet."""
         return create(self, name, init, self.workers)
 
+    @property
+    def unpushed(self) -> bool:
+        """Has the open clock added anything?"""
+        return any(view.open is not None for view in self.opened())
+
     # -- pushing -----------------------------------------------------------------------------------------------------
 
-    def prepare(self, known: bool) -> TablePush | None:
+    def prepare(self, known: bool) -> TablePush | RowPush | None:
         """Freeze what the open clock has added, and make sure that there are slots for it.
 
         Args:
             known: the tick shall bring the tags since the end of the log as known here.
         """
         touched = [view for view in self.views.values() if view.open is not None]
+        sparse = [view for view in self.sparse.values() if view.open is not None]
         for view in touched:
             self._make_room(view)
+        for rowed in sparse:
+            rows.make_room(self, rowed)
         for view in touched:
             view.frozen, view.open = view.open, None
+        for rowed in sparse:
+            rowed.freeze()
         # making room may have read the log further
         position = self.log.end if known and self.log.known and self.epoch == self.host.caller.epoch else -1
-        if not touched and position < 0:
+        if not touched and not sparse and position < 0:
             return None
-        return TablePush(self.keys, self.ring, touched, self.host.local, position, self._remember)
+        push = TablePush(self.keys, self.ring, touched, self.host.local, position, self._remember)
+        if not sparse:
+            return push
+        return RowPush(push, self.keys, self.ring, sparse, lambda view: rows.spent(self, view), self._remember)
 
-    def _remember(self, push: TablePush) -> None:
-        self._pushed[push.clock] = push.views
+    def _remember(self, push: TablePush | RowPush) -> None:
+        self._pushed[push.clock] = list(push.views)
         if len(self._pushed) > 2 * _REMEMBERED:
             for clock in sorted(self._pushed)[:_REMEMBERED]:
                 del self._pushed[clock]
@@ -115,6 +131,11 @@ class Store(Writer):
         for view in list(self.views.values()):
             self.refresh(view)
             self.folder.publish(view, list(range(view.layout.shares)))
+        self.host.run(self.learn)
+        for rowed in self.sparse.values():
+            rows.fold(self, rowed, list(range(rowed.layout.shares)))
+        self._sweep_at = 0
+        self.tidy()
 
     def gone(self, wire: Wire) -> None:
         """After leaving: delete own rings if nothing needs them."""
@@ -152,6 +173,8 @@ class Store(Writer):
             view.forget()
             for lost in [held for held in view.held if held > first]:
                 view.add(view.held.pop(lost))
+        for rowed in self.sparse.values():
+            rowed.rolled_back(first)
         return _ranges(self.host.caller.worker, fates)
 
     def inquest(self) -> list[Loss]:

@@ -7,15 +7,18 @@ from collections.abc import Iterable
 from ..connection import Wire, command
 from ..keys import JobKeys, StoreKeys
 from .layout import Layout
+from .sparse import sweep as rows
+from .sparse.layout import KIND, RowLayout
 
 
-def layouts(wire: Wire, keys: StoreKeys) -> list[Layout]:
+def layouts(wire: Wire, keys: StoreKeys) -> list[Layout | RowLayout]:
     """Every table of a run, half-made ones included."""
     reply = wire.call("HGETALL", keys.tables)
-    found = []
+    found: list[Layout | RowLayout] = []
     for i in range(0, len(reply), 2):
         number, _, _, _, description = reply[i + 1].decode().split(" ")
-        found.append(Layout.parse(reply[i].decode(), int(number), 0, description))
+        kind = RowLayout if description.startswith(KIND + ":") else Layout
+        found.append(kind.parse(reply[i].decode(), int(number), 0, description))
     return found
 
 
@@ -31,6 +34,9 @@ def delete_rings(wire: Wire, keys: StoreKeys, names: Iterable[str]) -> None:
         incarnation = int(ring.split(":")[1])
         doomed = []
         for layout in tables:
+            if isinstance(layout, RowLayout):
+                doomed += rows.ring_keys(wire, keys, layout, ring)
+                continue
             for block in range(layout.blocks):
                 doomed += [keys.slot(layout.number, block, ring, slot) for slot in range(layout.slots)]
                 doomed.append(keys.scratch(layout.number, block, incarnation))
@@ -40,12 +46,13 @@ def delete_rings(wire: Wire, keys: StoreKeys, names: Iterable[str]) -> None:
 
 def every_key(wire: Wire, keys: StoreKeys) -> list[str]:
     """Every key that a run may have, its lists of tables, bases and rings last."""
-    names = rings(wire, keys)
-    found = [
-        key
-        for layout in layouts(wire, keys)
-        for key in keys.every(layout.number, layout.blocks, layout.slots, sorted(names))
-    ]
+    names = sorted(rings(wire, keys))
+    found: list[str] = []
+    for layout in layouts(wire, keys):
+        if isinstance(layout, RowLayout):
+            found += rows.every(wire, keys, layout, names)
+        else:
+            found += keys.every(layout.number, layout.blocks, layout.slots, names)
     return [*found, keys.bases, keys.rings, keys.tables]
 
 

@@ -3,7 +3,7 @@
 Element j of row r takes number r · width + j of the random sequence SplitMix64 (Steele, Lea, Flood: "Fast Splittable
 Pseudorandom Number Generators", OOPSLA 2014) that starts from the seed; any number of it can be had by itself. A
 normal is made from one uniform by the inverse distribution function (Wichura: "Algorithm AS 241", Applied Statistics
-37, 1988, PPND7: to about seven digits). Only + − × ÷ √ of float64 are used, which IEEE 754 rounds the same everywhere,
+37, 1988, PPND7: to six digits or more). Only + − × ÷ √ of float64 are used, which IEEE 754 rounds the same everywhere,
 so the values are the same to the bit on every machine; that is why the logarithm is written out here.
 """
 
@@ -33,18 +33,20 @@ def rows(initializer: str, seed: int, scale: float, numbers: Array, width: int, 
     if initializer == "zeros":
         return np.zeros((len(numbers), width), dtype)
     counters = numbers.astype(np.uint64)[:, None] * np.uint64(width) + np.arange(width, dtype=np.uint64)
-    bits = _mix(_mix(np.array(seed, np.uint64) + _GOLDEN) + (counters + np.uint64(1)) * _GOLDEN)
+    bits = _mix(_mix(np.array([seed], np.uint64) + _GOLDEN) + (counters + np.uint64(1)) * _GOLDEN)
     # 53 bits, in the middle of their interval: never 0 or 1
     uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
     values = 2.0 * uniform - 1.0 if initializer == "uniform" else _quantile(uniform)
-    return (values * scale).astype(dtype)
+    scaled: Array = (values * scale).astype(dtype)
+    return scaled
 
 
 def _mix(z: Array) -> Array:
     with np.errstate(over="ignore"):
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    mixed: Array = z ^ (z >> np.uint64(31))
+    return mixed
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:

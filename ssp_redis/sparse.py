@@ -1,0 +1,155 @@
+"""Sparse tables as a worker uses them: millions of rows, of which each step touches a few."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from .errors import NonFinite, TableMismatch, UsageError
+from .keys import check_name
+from .store.blob import DTYPES, dtype_of
+from .store.sparse.initial import INITIALIZERS
+from .store.sparse.layout import RowLayout
+from .store.sparse.view import RowView
+
+Array = NDArray[Any]
+Rows = Sequence[int] | NDArray[np.integer]
+
+
+class Owner(Protocol):
+    """The worker behind a table."""
+
+    id: str
+
+    @property
+    def clock(self) -> int:
+        """Ticks completed."""
+
+    def usable(self) -> None:
+        """Raise what makes the worker unusable, if anything does."""
+
+    def rows(self, view: RowView, wanted: Array) -> Array:
+        """Rows by their numbers, ascending, each once, as fresh as a read at the worker's clock must be."""
+
+
+class SparseTable:
+    """One shared array whose rows are made when they are first touched.
+
+    The guarantee is :class:`ssp_redis.Table`'s, row by row of one ``get`` at one moment: it holds every delta with
+    timestamp ≤ c − staleness − 1 of every worker, and all of this worker's own. What a row begins as depends on the
+    table's initializer and seed and on the row's number, not on who touches it; a row that is only read is not stored.
+    Memory and traffic are in proportion to the rows touched, not to the table.
+    """
+
+    def __init__(self, owner: Owner, view: RowView) -> None:
+        self._owner = owner
+        self._view = view
+        layout = view.layout
+        self.name = layout.name
+        self.shape = layout.shape
+        self.dtype: np.dtype[Any] = dtype_of(layout.dtype)
+        self._stored: np.dtype[Any] = np.dtype(layout.stored)
+
+    def __repr__(self) -> str:
+        return f"SparseTable({self.name!r}, shape={self.shape}, dtype={self.dtype})"
+
+    def get(self, rows: Rows) -> Array:
+        """Those rows, in that order, as a new array of (len(rows), …).
+
+        Raises:
+            UsageError: a row out of range.
+            Evicted, Superseded, StateLost, ServerUnavailable: see :mod:`ssp_redis.errors`.
+        """
+        return pick(self._view, rows, lambda wanted: self._owner.rows(self._view, wanted))
+
+    def inc(self, delta: ArrayLike, rows: Rows) -> None:
+        """Add one row of ``delta`` to each of ``rows``; it is committed by the tick that ends this clock.
+
+        Args:
+            delta: an array of (len(rows), …).
+            rows: numbers of rows; a row named twice gets both.
+
+        Raises:
+            TableMismatch: wrong shape, or a dtype that does not fit into the table's.
+            NonFinite: NaN or infinity in the delta.
+            UsageError: a row out of range. Nothing was added in any of these cases.
+        """
+        self._owner.usable()
+        chosen = check_rows(self._view.layout, rows)
+        array = self._fit(np.asarray(delta))
+        expected = (len(chosen), *self.shape[1:])
+        if array.shape != expected:
+            raise TableMismatch(f"table {self.name}: {len(chosen)} rows need a delta of {expected}, not {array.shape}")
+        if self._stored.kind != "i" and not (finite := np.isfinite(array)).all():
+            where = tuple(int(i) for i in np.argwhere(~finite)[0])
+            raise NonFinite(
+                f"worker {self._owner.id}, clock {self._owner.clock}: the delta for table {self.name} has "
+                f"{int(array.size - finite.sum())} values that are NaN or infinite, the first at {where}, which is of "
+                f"row {int(chosen[where[0]])}; it was not added"
+            )
+        if len(chosen):
+            layout = self._view.layout
+            self._view.add(layout.numbers(chosen), array.reshape(len(chosen), layout.width))
+
+    def _fit(self, array: Array) -> Array:
+        """The same values in the dtype in which the table is summed."""
+        if array.dtype == self._stored:
+            return array
+        if array.dtype != self.dtype and not np.can_cast(array.dtype, self._stored, "same_kind"):
+            raise TableMismatch(f"table {self.name} is {self.dtype}: a delta of {array.dtype} does not fit into it")
+        with np.errstate(over="ignore"):
+            fitted = array.astype(self._stored)
+        if self._stored.kind == "i" and not np.array_equal(fitted, array):
+            raise TableMismatch(f"table {self.name} is {self.dtype}: the delta of {array.dtype} has values beyond it")
+        return fitted
+
+
+def pick(view: RowView, rows: Rows, read: Callable[[Array], Array]) -> Array:
+    """Rows as a caller names them, read by their numbers, ascending, each once."""
+    layout = view.layout
+    wanted, places = np.unique(layout.numbers(check_rows(layout, rows)), return_inverse=True)
+    values = read(wanted)[places.reshape(-1)]
+    return values.reshape(len(places), *layout.shape[1:]).astype(dtype_of(layout.dtype), copy=False)
+
+
+def check_rows(layout: RowLayout, rows: Rows) -> NDArray[np.int64]:
+    """Numbers of rows as an array; UsageError when one is not of the table."""
+    chosen = np.asarray(rows)
+    if chosen.ndim != 1 or not (chosen.size == 0 or np.issubdtype(chosen.dtype, np.integer)):
+        raise UsageError(f"table {layout.name}: rows are a list of whole numbers, not {rows!r}")
+    if chosen.size and (int(chosen.min()) < 0 or int(chosen.max()) >= layout.shape[0]):
+        culprit = int(chosen.min()) if int(chosen.min()) < 0 else int(chosen.max())
+        raise UsageError(f"table {layout.name} has rows 0 to {layout.shape[0] - 1}: there is no row {culprit}")
+    return chosen.astype(np.int64)
+
+
+def described(
+    name: str, shape: Sequence[int], dtype: DTypeLike, initializer: str, seed: int, scale: float, workers: int
+) -> RowLayout:
+    """The description of a table that is asked for.
+
+    Raises:
+        UsageError: it makes no sense.
+    """
+    check_name("table", name)
+    kind = np.dtype(dtype)
+    dims = tuple(int(size) for size in shape)
+    if kind.name not in DTYPES:
+        raise UsageError(f"table {name}: {kind} is not supported, use one of {', '.join(DTYPES)}")
+    if not dims or min(dims) < 1:
+        raise UsageError(f"table {name}: shape {dims} has no rows to touch")
+    if dims[0] > 1 << 62:
+        raise UsageError(f"table {name}: {dims[0]} rows are more than can be numbered")
+    if initializer not in INITIALIZERS:
+        raise UsageError(f"table {name}: no initializer {initializer!r}, use one of {', '.join(INITIALIZERS)}")
+    if initializer != "zeros" and kind.kind == "i":
+        raise UsageError(f"table {name}: rows of {kind} begin as zeros, not {initializer}")
+    if not 0 <= seed < 1 << 63:
+        raise UsageError(f"table {name}: seed {seed!r} is not a whole number from 0 up")
+    if not math.isfinite(scale):
+        raise UsageError(f"table {name}: scale {scale!r} is not a number")
+    return RowLayout.new(name, kind.name, dims, workers, initializer, int(seed), float(scale))
