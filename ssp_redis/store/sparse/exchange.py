@@ -108,7 +108,7 @@ def read_base(
             chunk = slice(first, min(part.stop, first + most))
             count = chunk.stop - chunk.start
             words = b"*%d\r\n" % (count + 3) + encode(("HMGET", keys.rows(layout.number, share), "h"))
-            questions.append((words + _fields(layout, numbers[chunk]), count * (layout.row_bytes + 16)))
+            questions.append((words + fields(layout, numbers[chunk]), count * (layout.row_bytes + 16)))
             plans.append((share, chunk))
     values = np.empty((len(numbers), layout.width), layout.stored)
     versions = np.empty(len(numbers), np.int64)
@@ -125,7 +125,7 @@ def read_base(
         versions[chunk] = base[0]
         at = np.array(begins, np.int64)
         there = np.flatnonzero(at >= 0)
-        values[chunk.start + there] = _gather(data, at[there], layout)
+        values[chunk.start + there] = gather(data, at[there], layout)
         absent.append(chunk.start + np.flatnonzero(at < 0))
     lacking = np.concatenate(absent) if absent else np.zeros(0, np.int64)
     if len(lacking):
@@ -133,7 +133,7 @@ def read_base(
     return (values, versions, stands) if whole else None
 
 
-def _fields(layout: RowLayout, numbers: Array) -> bytes:
+def fields(layout: RowLayout, numbers: Array) -> bytes:
     """Numbers as words of a command."""
     head = b"$%d\r\n" % layout.number_bytes
     words = np.empty(len(numbers), [("head", f"S{len(head)}"), ("number", layout.number_type), ("end", "S2")])
@@ -141,7 +141,7 @@ def _fields(layout: RowLayout, numbers: Array) -> bytes:
     return words.tobytes()
 
 
-def _gather(data: bytes, begins: Array, layout: RowLayout) -> Array:
+def gather(data: bytes, begins: Array, layout: RowLayout) -> Array:
     """Rows that stand at those places."""
     if not len(begins):
         return np.empty((0, layout.width), layout.stored)
