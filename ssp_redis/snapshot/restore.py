@@ -11,7 +11,6 @@ import contextlib
 import math
 import re
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,11 +18,12 @@ from ..connection import ReplyError, Wire, command, encode
 from ..errors import JobMismatch, ServerRefused, SSPError, StateLost, UsageError
 from ..keys import JobKeys, StoreKeys, check_name
 from ..link import Link
-from ..lua import SCHEMA, Code, Refusal, Script
+from ..lua import SCHEMA, Code, Refusal
 from ..store import sweep
 from ..store.blob import base_header
 from ..store.layout import Layout
 from ..store.view import as_bytes
+from .script import RestoreScript
 from .state import PROMISES, Snapshot
 
 #: How long blocks of an attempt that died are kept (ms), and how much longer for each MiB: 64 KiB a second is enough.
@@ -242,44 +242,6 @@ class Restorer:
         with contextlib.suppress(SSPError):  # they expire in any case
             for i in range(0, len(doomed), 1000):
                 self._link.run(lambda wire, i=i: wire.call("UNLINK", *doomed[i : i + 1000]), 0.5)  # type: ignore[misc]
-
-
-class RestoreScript:
-    """``restore.lua``, typed."""
-
-    def __init__(self, keys: JobKeys, store: StoreKeys, layouts: Sequence[Layout], snapshot: Snapshot) -> None:
-        self._layouts = layouts
-        self._snapshot = snapshot
-        blocks = [store.base(layout.number, block, 0) for layout in layouts for block in range(layout.blocks)]
-        self._script = Script("restore", [*keys.control()[:-1], store.tables, store.bases, *blocks])
-
-    def call(
-        self, wire: Wire, replaces: str, run: str, name: str, settings: dict[str, str], headers: list[bytes]
-    ) -> str:
-        """Returns the run that was replaced, whose tables are to be swept, or ""."""
-        snapshot = self._snapshot
-        fields = ("workers", "created", "staleness", "lease", "retain", "reproducible")
-        tables = [word for layout in self._layouts for word in (layout.name, layout.describe(), layout.shares)]
-        ids = [
-            word
-            for worker, clock in snapshot.clocks.items()
-            for word in (worker, clock, snapshot.departed.get(worker, "left"))
-        ]
-        answer = self._script.call(
-            wire,
-            SCHEMA,
-            replaces,
-            run,
-            name,
-            *(settings[field] for field in fields),
-            snapshot.min_clock,
-            len(self._layouts),
-            len(snapshot.clocks),
-            *tables,
-            *ids,
-            *headers,
-        )
-        return answer[0] if answer else ""
 
 
 def _send(wire: Wire, blocks: list[tuple[str, bytes, memoryview]], expiry: int) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..connection import ReplyError, Wire, command
-from ..errors import SSPError, StateLost
+from ..errors import SSPError, StateLost, TableMismatch
 from ..joining import Record
 from ..keys import JobKeys
 from ..store.log import Tag
@@ -36,6 +36,7 @@ def take(job: str, keys: JobKeys, new_reader: Callable[[], Reader]) -> Snapshot:
 
     Raises:
         StateLost: a value is gone from the server.
+        TableMismatch: there is a sparse table.
         SSPError: the job never kept still enough.
     """
     gone: StateLost | None = None
@@ -53,7 +54,11 @@ def take(job: str, keys: JobKeys, new_reader: Callable[[], Reader]) -> Snapshot:
 
 
 def _attempt(job: str, keys: JobKeys, reader: Reader) -> Snapshot | None:
-    views = [view for name, _ in reader.describe() if (view := reader.ask(name)) is not None]
+    described = reader.describe()
+    for name, description in described:
+        if description.startswith("sparse:"):
+            raise TableMismatch(f"table {name} is sparse: a snapshot holds dense tables only, so there can be none")
+    views = [view for name, _ in described if (view := reader.ask(name)) is not None]
     reader.host.run(reader.learn)
     moment = reader.host.run(lambda wire: _Moment.read(wire, keys, reader))
     if not moment.belongs(reader, views):

@@ -322,7 +322,7 @@ def test_a_repeated_script_restores_once(
     url: str, job: str, tmp_path: Path, taken: Snapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer to the script is lost: said again, it answers the same."""
-    from ssp_redis.snapshot.restore import RestoreScript
+    from ssp_redis.snapshot.script import RestoreScript
 
     call, calls = RestoreScript.call, []
 
