@@ -65,8 +65,8 @@ const command = connect(), subscriber = connect(hear);
 (async () => {
   await subscriber('SUBSCRIBE', key('min')); // confirmed before anything is read: whatever changes later is heard
   const [holder] = (await command('HGET', key('ids'), worker) || '0').split(' ');
-  const answer = await call('join', 1, worker, nonce, holder, host, process.pid, '', '', '', '', '');
-  Object.assign(me, { incarnation: answer[9], run: answer[10], position: answer[14], tag: answer[15] });
+  const answer = await call('join', 1, worker, nonce, holder, host, process.pid, '', '', '', '', '', '');
+  Object.assign(me, { incarnation: answer[9], run: answer[10], position: answer[15], tag: answer[16] });
   if (last) hear(last); // heard before the answer to the join, and perhaps newer than it
   setInterval(() => sync().catch(fail), answer[13] / 3);
   await wait();
