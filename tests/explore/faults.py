@@ -90,7 +90,7 @@ FAULTS = [
     Fault("a replayed join is a new one", "replays are answered alike", JOINING,
           without("join", "local replay = holder_nonce == nonce", "local replay = false")),
     Fault("a new id enters at 0, below the floor", "min and floor never fall",
-          Bounds(workers=3, joined=True, starts=1, clocks=1, time=False, leaving=True, evicting=False),
+          LEAVING,
           without("join", "math.max(tonumber(redis.call('HGET', CLOCKS, worker) or 0), raise_floor())",
                   "tonumber(redis.call('HGET', CLOCKS, worker) or 0)")),
     Fault("a join leaves the membership version as it was", "membership is versioned", JOINING,

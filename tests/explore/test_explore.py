@@ -18,7 +18,7 @@ from .walk import Walk
 
 #: What is walked in the suite: bounds, depth, and answers that must have been met. Deeper: ``python -m tests.explore``.
 SCOPES = {
-    "joins and takeovers, late and replayed": (Bounds(time=False), 8, {"join -3", "join -6", "tick -2", "tick -3"}),
+    "joins and takeovers, late and replayed": (Bounds(time=False), 7, {"join -3", "join -6", "tick -2", "tick -3"}),
     "leases": (Bounds(joined=True, starts=1, clocks=1), 5, {"sync -3", "sync -2", "leave -2"}),
     "changes of staleness": (
         Bounds(
@@ -36,7 +36,7 @@ SCOPES = {
     ),
     "a new run": (
         Bounds(joined=True, starts=1, clocks=1, time=False, evicting=False, runs=True),
-        6,
+        5,
         {"join -5", "tick -1", "sync -1"},
     ),
     "rollbacks of a running job": (
@@ -46,7 +46,7 @@ SCOPES = {
     ),
     "rollbacks of a job that begins": (
         Bounds(starts=1, staleness=1, time=False, leaving=False, evicting=False, rollbacks=1),
-        10,
+        9,
         {"tick -4"},
     ),
     "rollbacks of departures and takeovers": (

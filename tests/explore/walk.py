@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from .client import after
 from .engine import Call, Engine, Server
-from .moves import Bounds, Client, Move, after, beginning, moves
+from .moves import Bounds, Client, Move, beginning, moves
 from .rules import Step, broken
 from .world import World, canonical, revive
 

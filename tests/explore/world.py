@@ -79,8 +79,6 @@ class World:
     #: A state of the server that it may fall back to, and how many changes ago that was.
     backup: Server | None = None
     age: int = 0
-    #: Has the store ever fallen back?
-    fallen: bool = False
     #: Incarnations that the state speaks of; set by :func:`canonical`.
     incarnations: int = field(default=0, compare=False)
 
@@ -243,7 +241,6 @@ def canonical(world: World) -> str:
             sorted(world.renewed),
             None if world.backup is None else _plain(world.backup, old or []),
             world.age,
-            world.fallen,
         ]
     )
     found = sorted(set(_INCARNATION.findall(text)))
@@ -259,7 +256,7 @@ def canonical(world: World) -> str:
 
 def revive(text: str) -> World:
     """The world that :func:`canonical` described."""
-    server, current, former, left, renewed, backup, age, fallen = json.loads(text)
+    server, current, former, left, renewed, backup, age = json.loads(text)
     ids = [str(number) for number in range(len(current))]
     return World(
         _server(server),
@@ -269,7 +266,6 @@ def revive(text: str) -> World:
         tuple(renewed),
         None if backup is None else _server(backup),
         age,
-        fallen,
         len(set(_INCARNATION.findall(text))),
     )
 
