@@ -1,8 +1,7 @@
-"""Connections to the server: made by redis-py, spoken to directly.
+"""A connection spoken to directly, on the socket that redis-py made.
 
-redis-py knows URLs, passwords, TLS and unix sockets, and makes every connection. A :class:`Wire` then speaks RESP2 on
-that connection's own socket: a tick is one small write and one small read, a block of a table goes from numpy memory to
-the socket and back without a copy in between. The call path of redis-py would cost two to three times as much.
+A tick is one small write and one small read, a block of a table goes from numpy memory to the socket and back without a
+copy in between. The call path of redis-py would cost two to three times as much.
 
 A wire that fails in the middle of an exchange is closed at once, whatever failed: a reply that nobody took would answer
 the next question. What to do then (reconnect, ``sync``, say it again) is the clock's business, not the wire's.
@@ -12,80 +11,25 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import socket
 import struct
 import sys
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
-from urllib.parse import urlsplit
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from . import forks
-from .errors import ServerRefused, SSPError, UsageError
-
-Buffer = bytes | bytearray | memoryview
-Word = bytes | str | int
-Reply = Any
+from .. import forks
+from ..errors import SSPError
+from .replies import ReplyError
+from .resp import Buffer, Reply, Word, command, encode
 
 #: A value at least this large is sent by itself instead of being copied into the command (bytes).
 _LARGE = 16384
 #: What one ``recv`` asks for when it does not know better (bytes).
 _CHUNK = 65536
-
-
-class ReplyError(Exception):
-    """The server answered a command with an error; ``code`` is its first word."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.code = text.split(" ", 1)[0]
-
-
-#: Errors that go away by themselves: wait and connect again.
-TRANSIENT = {"LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "UNBLOCKED", "NOREPLICAS"}
-
-#: What the server says, and what to do about it.
-_CURES = {
-    "OOM": "the server's memory is full (maxmemory): raise maxmemory, or delete what is not needed",
-    "MISCONF": "the server cannot write its snapshot to disk: free disk space, or see `save` in its configuration",
-    "READONLY": "this server is a read-only replica: give the URL of the master",
-    "NOPERM": "the user lacks a right; a user for ssp-redis needs: ~ssp:* &ssp:* +@all -@admin -@dangerous +info",
-    "NOAUTH": "the server wants a password: put it into the URL, redis://:PASSWORD@HOST:PORT",
-    "WRONGPASS": "the user name or password in the URL is wrong",
-    "LOADING": "the server is still loading its data",
-    "BUSY": "a script of somebody else is blocking the server",
-    "NOREPLICAS": "the server has too few replicas to accept writes (min-replicas-to-write)",
-    "MASTERDOWN": "the replica has lost its master",
-    "CLUSTERDOWN": "the cluster is down",
-}
-
-
-def refused(error: ReplyError, label: str) -> ServerRefused:
-    """The exception for an error the server answered: its cause and what to do, in one place."""
-    text = str(error)
-    code = "NOPERM" if "permission" in text.lower() or "can't publish" in text else error.code
-    cure = _CURES.get(code)
-    return ServerRefused(f"{label} refused: {text}" + (f" — {cure}" if cure else ""))
-
-
-def encode(words: Iterable[Word]) -> bytes:
-    """The words of a command as RESP bulk strings, without the count in front."""
-    parts: list[bytes] = []
-    for word in words:
-        data = word if type(word) is bytes else str(word).encode()
-        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
-    return b"".join(parts)
-
-
-def command(*words: Word) -> bytes:
-    """A whole command in RESP."""
-    return b"*%d\r\n" % len(words) + encode(words)
 
 
 def _kernel_timeout(sock: socket.socket) -> bool:
@@ -254,41 +198,37 @@ class Wire:
             raise error
         return replies
 
-    def read_strings(self, size: int) -> tuple[Reply, bytes, list[int]]:
-        """Read an array whose items but the first are each missing or of ``size`` bytes.
+    def read_strings(self, size: int) -> tuple[Reply, list[bytes]]:
+        """Read an array whose items but the first are each missing or of ``size`` > 0 bytes.
 
-        Returns the first, bytes in which the others are, and where in these each begins, −1 for a missing one.
+        Returns the first and the others, ``b""`` for a missing one; thousands of them are found by one pattern at once.
         """
         try:
             line = self._line()
             if line[:1] == b"-":
                 raise ReplyError(line[1:].decode("utf-8", "replace"))
             first = self._parse()
-            del self._buffer[: self._at]
-            self._at = at = 0
-            buffer, head = self._buffer, b"$%d\r\n" % size
-            begins: list[int] = []
-            for _ in range(int(line[1:]) - 1):
-                while len(buffer) < at + 5:
+            count = int(line[1:]) - 1
+            items: list[bytes] = []
+            head, pattern = b"$%d\r\n" % size, _strings(size)
+            while len(items) < count:
+                if self._at == len(self._buffer):
                     self._fill()
-                if buffer[at + 1] == 45:  # $-1
-                    begins.append(-1)
-                    at += 5
-                else:
-                    begins.append(at + len(head))
-                    at += len(head) + size + 2
-            while len(buffer) < at:
-                self._fill()
-            data = bytes(buffer[:at])
-            self._at = at
-            if not all(begin < 0 or data.startswith(head, begin - len(head)) for begin in begins):
-                raise ConnectionError(f"{self.label} sent values of another size than {size} bytes")
+                found = pattern.findall(self._buffer, self._at)[: count - len(items)]
+                missing = found.count(b"")
+                self._at += missing * 5 + (len(found) - missing) * (len(head) + size + 2)
+                items += found
+                rest = bytes(self._buffer[self._at : self._at + len(head)])
+                if len(items) < count:
+                    if not head.startswith(rest) and not rest.startswith(b"$-1\r\n"[: len(rest)]):
+                        raise ConnectionError(f"{self.label} sent a value of another size than {size} bytes")
+                    self._fill()
         except ReplyError:
             raise
         except BaseException:
             self.close()
             raise
-        return first, data, begins
+        return first, items
 
     def read_into(self, header: memoryview, data: memoryview) -> bool:
         """Read a bulk string of exactly ``header`` and ``data`` into their memory.
@@ -377,6 +317,12 @@ class Wire:
         return self.read_all(len(commands))
 
 
+@cache
+def _strings(size: int) -> re.Pattern[bytes]:
+    """A string of that size, or a missing one, in a reply."""
+    return re.compile(rb"\$(?:-1|%d\r\n(.{%d}))\r\n" % (size, size), re.DOTALL)
+
+
 _MULTI = command("MULTI")
 _EXEC = command("EXEC")
 
@@ -385,107 +331,3 @@ _EXEC = command("EXEC")
 def _transacted(count: int) -> bytes:
     """What precedes the last reply of a transaction of so many commands, all but the last answered OK."""
     return b"+OK\r\n" + b"+QUEUED\r\n" * count + b"*%d\r\n" % count + b"+OK\r\n" * (count - 1) + b"$"
-
-
-class Endpoint:
-    """Where the server is and how to get there. Making one touches no network."""
-
-    def __init__(self, url: str, *, timeout: float = 5.0, name: str = "ssp-redis") -> None:
-        text = url
-        for ours, theirs in (("valkey://", "redis://"), ("valkeys://", "rediss://")):
-            if text.startswith(ours):
-                text = theirs + text[len(ours) :]
-        try:
-            parts = urlsplit(text)
-        except ValueError:
-            raise UsageError(f"{text.rpartition('@')[2]} is not a server's URL") from None
-        if parts.scheme not in ("redis", "rediss", "unix"):
-            raise UsageError(f"a server's URL begins with redis://, rediss:// or unix://, not with {parts.scheme!r}")
-        #: The URL without user, password and options: what may stand in messages.
-        self.label = f"{parts.scheme}://" + (
-            parts.netloc.rpartition("@")[2] + parts.path
-            if parts.scheme == "unix"
-            else (parts.netloc + parts.path).rpartition("@")[2]  # of a password with a / in it, a part is in the path
-        )
-        self.url = url
-        try:
-            pool = redis.ConnectionPool.from_url(text, protocol=2)
-        except Exception as error:
-            # what could not be understood may be a piece of the password
-            detail = "a password in it is written with %2F for / and %40 for @" if "@" in text else str(error)
-            raise UsageError(f"{self.label} is not a server's URL: {detail}") from None
-        self._class = pool.connection_class
-        # after from_url: options in the URL would beat keyword arguments, and these are not the user's to change
-        self._options = pool.connection_kwargs | {
-            "retry": Retry(NoBackoff(), 0),
-            "protocol": 2,
-            "decode_responses": False,
-            "client_name": name,
-            "health_check_interval": 0,
-        }
-        self._options.setdefault("socket_timeout", timeout)
-        self._options.setdefault("socket_connect_timeout", timeout)
-        for option in list(self._options):
-            # retries are ours to decide; maintenance notifications of redis-py 8 need RESP3 and its own parser
-            if option.startswith("retry_on") or "maint_notifications" in option:
-                del self._options[option]
-        try:
-            self._class(**self._options)
-        except Exception as error:
-            raise UsageError(f"{self.label}: an option of the URL is wrong: {error}") from None
-
-    def __repr__(self) -> str:
-        return f"Endpoint({self.label})"
-
-    def connect(self, patience: float | None = None) -> Wire:
-        """A new wire.
-
-        Args:
-            patience: seconds that each step of it may take at the most; None: the usual time.
-
-        Raises:
-            OSError: the server cannot be reached (redis-py's connection errors included).
-            ServerRefused: it can, and will not have us (password, permission).
-        """
-        options = self._options
-        if patience is not None:
-            limits = {name: options[name] for name in ("socket_timeout", "socket_connect_timeout")}
-            options = options | {name: min(patience, limit or patience) for name, limit in limits.items()}
-        connection = self._class(**options)
-        try:
-            connection.connect()
-            if patience is not None:
-                getattr(connection, "_sock").settimeout(self._options["socket_timeout"])  # noqa: B009
-        except redis.AuthenticationError as error:
-            raise refused(ReplyError(_with_code(str(error), "WRONGPASS")), self.label) from None
-        except redis.BusyLoadingError:
-            raise ConnectionError(f"{self.label} is loading its data") from None
-        except (redis.ConnectionError, redis.TimeoutError) as error:
-            raise ConnectionError(f"{self.label} cannot be reached: {error}") from None
-        except redis.ResponseError as error:
-            raise refused(ReplyError(str(error)), self.label) from None
-        return Wire(connection, self.label)
-
-
-def _with_code(text: str, code: str) -> str:
-    if text.startswith("Authentication required"):
-        return f"NOAUTH {text}"
-    return text if text.split(" ", 1)[0].isupper() else f"{code} {text}"
-
-
-class Backoff:
-    """Pauses between attempts, growing from 5 ms to ``most`` seconds, until a deadline."""
-
-    def __init__(self, limit: float, most: float = 0.5) -> None:
-        self.deadline = time.monotonic() + limit
-        self._pause = 0.005
-        self._most = most
-
-    def pause(self) -> bool:
-        """Sleep a little; False when the deadline has passed."""
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            return False
-        time.sleep(min(self._pause, left))
-        self._pause = min(self._pause * 2, self._most)
-        return True

@@ -1,0 +1,21 @@
+"""Connections to the server: made by redis-py, spoken to directly."""
+
+from .backoff import Backoff
+from .endpoint import Endpoint
+from .replies import TRANSIENT, ReplyError, refused
+from .resp import Buffer, Reply, Word, command, encode
+from .wire import Wire
+
+__all__ = [
+    "TRANSIENT",
+    "Backoff",
+    "Buffer",
+    "Endpoint",
+    "Reply",
+    "ReplyError",
+    "Wire",
+    "Word",
+    "command",
+    "encode",
+    "refused",
+]
