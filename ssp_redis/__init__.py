@@ -27,8 +27,9 @@ from .errors import (
     UsageError,
     WaitTimeout,
 )
-from .job import Job, JobStatus, list_jobs
+from .job import Job, list_jobs
 from .sparse import SparseTable
+from .status import JobStatus
 from .table import Table
 from .worker import Worker, join
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from . import forks
+from .blockers import look
 from .config import Settings
-from .connection import Endpoint, ReplyError, Wire, command, refused
+from .connection import Endpoint, ReplyError, Wire, refused
 from .errors import (
-    Blocker,
     Evicted,
     Fenced,
     JobStopped,
@@ -468,7 +468,7 @@ class Clock:
             if deadline is not None and now >= deadline:
                 if quiet:
                     return
-                raise self._timed_out(lead, joining)
+                raise self._timed_out(lead)
             if now >= check:
                 # covers lost messages, half-open sockets, frozen servers, and members whose lease has run out
                 self.sync()
@@ -524,39 +524,19 @@ class Clock:
             f"job {self.keys.job} was stopped; ssp-redis stop --resume --job {self.keys.job} lets it go on"
         )
 
-    def _timed_out(self, lead: int | None, joining: bool) -> WaitTimeout:
-        standing = self.standing
-        bound = (standing.staleness if lead is None else lead) if standing.started else 0
+    def _timed_out(self, lead: int | None) -> WaitTimeout:
+        standing, caller = self.standing, self.caller
+        bound = standing.staleness if lead is None else lead
         try:
-            low, leases, moment, count = self.link.run(
-                lambda wire: wire.call_all(
-                    [
-                        command("ZRANGE", self.keys.order, 0, 9, "WITHSCORES"),
-                        command("ZRANGE", self.keys.leases, 0, -1, "WITHSCORES"),
-                        command("TIME"),
-                        command("ZCARD", self.keys.order),
-                    ]
-                ),
-                limit=1.0,
-            )
+            crowd = self.link.run(lambda wire: look(wire, self.keys, self.lease), limit=1.0)
         except (ServerUnavailable, StateLost, Fenced) as error:
-            return WaitTimeout(f"worker {self.caller.worker} timed out, and the job cannot be asked why: {error}")
+            return WaitTimeout(f"worker {caller.worker} timed out, and the job cannot be asked why: {error}")
         if not standing.started:
-            return WaitTimeout(f"job {self.keys.job} has not begun: {count} of {self.workers} joined")
-        now = int(moment[0]) + int(moment[1]) / 1e6
-        expiry = {leases[i]: float(leases[i + 1]) / 1000 for i in range(0, len(leases), 2)}
-        blockers = [
-            Blocker(
-                low[i].decode(),
-                int(low[i + 1]),
-                max(0.0, now + self.lease - expiry[low[i]]) if low[i] in expiry else None,
-            )
-            for i in range(0, len(low), 2)
-            if int(low[i + 1]) < self.local - bound
-        ]
+            return WaitTimeout(f"job {self.keys.job} has not begun: {crowd.count} of {self.workers} joined")
+        blockers = [member for member in crowd.slowest if member.clock < self.local - bound]
         names = "; ".join(map(str, blockers)) or "nobody any more"
         return WaitTimeout(
-            f"worker {self.caller.worker} at clock {self.local} may be {bound} ahead and waits for: {names}", blockers
+            f"worker {caller.worker} at clock {self.local} may be {bound} ahead and waits for: {names}", blockers
         )
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .config import UNSET, Unset, parse_count, parse_seconds, parse_staleness, resolve_url
-from .connection import Endpoint, Wire, command
+from .connection import Endpoint, Wire
 from .errors import SSPError, StateLost, TableMismatch, UsageError
 from .joining import Record, lost, observe
 from .keys import JobKeys, StoreKeys, check_name
@@ -24,6 +22,7 @@ from .snapshot.restore import Restorer, Wanted
 from .snapshot.state import Snapshot
 from .snapshot.take import take
 from .sparse import Rows, pick
+from .status import JobStatus, TableStatus, read_status
 from .store import sweep
 from .store.blob import dtype_of
 from .store.reader import Reader
@@ -33,68 +32,6 @@ from .store.view import View
 from .worker import join
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class MemberStatus:
-    """A member as the job knows it."""
-
-    worker: str
-    clock: int
-    #: Clocks ahead of the slowest.
-    lead: int
-    host: str
-    pid: int
-    incarnation: int
-    #: Seconds since the server last heard of it, and until its lease runs out.
-    last_seen: float
-    expires_in: float
-
-
-@dataclass(frozen=True)
-class Departed:
-    """An id that has been a member in this run."""
-
-    worker: str
-    clock: int
-    #: done, left, evicted or lost.
-    why: str
-
-
-@dataclass(frozen=True)
-class TableStatus:
-    """A table: the shape is in elements, ``nbytes`` of its values."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
-
-
-@dataclass(frozen=True)
-class JobStatus:
-    """One moment of a job."""
-
-    job: str
-    #: Name of the run, and the id that the server's keys carry.
-    run: str
-    run_id: str
-    epoch: int
-    #: Current staleness, inf when unbounded, and as created.
-    staleness: float
-    created_staleness: float
-    #: Start quorum.
-    workers: int
-    #: Seconds.
-    lease: float
-    min_clock: int
-    stopped: bool
-    started: bool
-    #: "yes", "no", or "broken": somebody left a reproducible run before it was done.
-    reproducible: str
-    members: list[MemberStatus]
-    departed: list[Departed]
-    tables: list[TableStatus]
 
 
 class _Onlooker:
@@ -190,68 +127,11 @@ class Job:
             StateLost: there is no such job.
         """
         self._reap()
-        config, clocks, ids, leases, order, moment = self._link.run(
-            lambda wire: wire.call_all(
-                [
-                    command("MULTI"),
-                    command("HGETALL", self.keys.config),
-                    command("HGETALL", self.keys.clocks),
-                    command("HGETALL", self.keys.ids),
-                    command("ZRANGE", self.keys.leases, 0, -1, "WITHSCORES"),
-                    command("ZRANGE", self.keys.order, 0, -1, "WITHSCORES"),
-                    command("TIME"),
-                    command("EXEC"),
-                ]
-            )[-1]
-        )
-        setting = {key.decode(): value.decode() for key, value in _pairs(config)}
-        if "run" not in setting:
+        tables = self.tables()
+        found = self._link.run(lambda wire: read_status(wire, self.keys, tables))
+        if found is None:
             raise self._absent()
-        lease = int(setting["lease"]) / 1000
-        now = int(moment[0]) + int(moment[1]) / 1e6
-        expiry = {worker: float(score) / 1000 for worker, score in _pairs(leases)}
-        clock_of = {worker: int(clock) for worker, clock in _pairs(clocks)}
-        records = {worker: Record.of(text) for worker, text in _pairs(ids)}
-        low = int(setting["floor"])
-        if setting["started"] == "1":
-            low = min((int(score) for _, score in _pairs(order)), default=low)
-        members = []
-        for worker, clock in _pairs(order):
-            record, left = records[worker], expiry.get(worker, now) - now
-            members.append(
-                MemberStatus(
-                    worker.decode(),
-                    int(clock),
-                    int(clock) - low,
-                    record.host,
-                    record.pid,
-                    record.incarnation,
-                    max(0.0, lease - left),
-                    max(0.0, left),
-                )
-            )
-        departed = [
-            Departed(worker.decode(), clock_of[worker], record.why)
-            for worker, record in records.items()
-            if record.why != "-"
-        ]
-        return JobStatus(
-            job=self.name,
-            run=setting["name"],
-            run_id=setting["run"],
-            epoch=int(setting["epoch"]),
-            staleness=_bound(setting["staleness"]),
-            created_staleness=_bound(setting["created"]),
-            workers=int(setting["workers"]),
-            lease=lease,
-            min_clock=low,
-            stopped=setting["stop"] == "1",
-            started=setting["started"] == "1",
-            reproducible={"0": "no", "1": "yes"}.get(setting["reproducible"], "broken"),
-            members=sorted(members, key=lambda member: _natural(member.worker)),
-            departed=sorted(departed, key=lambda gone: _natural(gone.worker)),
-            tables=self.tables(),
-        )
+        return found
 
     def tables(self) -> list[TableStatus]:
         """The tables that are there."""
@@ -497,15 +377,3 @@ def _delete(wire: Wire, prefix: str) -> int:
     for i in range(0, len(doomed), 1000):
         wire.call("UNLINK", *doomed[i : i + 1000])
     return len(doomed)
-
-
-def _pairs(reply: list[bytes]) -> list[tuple[bytes, bytes]]:
-    return list(zip(reply[::2], reply[1::2], strict=True))
-
-
-def _bound(text: str) -> float:
-    return math.inf if text == "-1" else int(text)
-
-
-def _natural(worker: str) -> tuple[int, int, str]:
-    return (0, int(worker), "") if worker.isdigit() else (1, 0, worker)

@@ -18,7 +18,7 @@ from ssp_redis.cli.exits import Failure
 from ssp_redis.cli.options import TWINS, Name, Seconds, job_option, json_option, option, staleness_out, url_option
 from ssp_redis.config import resolve_url
 from ssp_redis.errors import StateLost, UsageError
-from ssp_redis.job import TableStatus
+from ssp_redis.status import TableStatus
 
 interval_option = option("--interval", type=Seconds(), metavar="SECONDS", help="Look again and again, this often.")
 
