@@ -33,6 +33,9 @@ class Store(Writer):
         #: Version that every base must have reached before there may be something to sweep.
         self._sweep_at: int | None = 0
         self._pushed: dict[int, list[View | RowView]] = {}
+        #: Timestamps of deltas that the server forgot and that wait for the next push, and those that rode on one.
+        self._riding: list[int] = []
+        self._riders: dict[int, list[int]] = {}
         self._suspect: dict[str, int] | None = None
 
     def create(self, name: str, init: Array) -> View:
@@ -73,6 +76,8 @@ class Store(Writer):
 
     def _remember(self, push: TablePush | RowPush) -> None:
         self._pushed[push.clock] = list(push.views)
+        if self._riding and push.views:
+            self._riders[push.clock], self._riding = self._riding, []
         if len(self._pushed) > 2 * _REMEMBERED:
             for clock in sorted(self._pushed)[:_REMEMBERED]:
                 del self._pushed[clock]
@@ -168,7 +173,11 @@ class Store(Writer):
         for lost in range(first + 1, clock + 1):
             views = self._pushed.get(lost, [])
             if views:
-                fates.append((lost - 1, all(lost in view.held for view in views)))
+                held = all(lost in view.held for view in views)
+                # what was saved from a rollback before and rode on this push shares its fate
+                clocks = [*self._riders.get(lost, ()), lost - 1]
+                fates += [(rider, held) for rider in clocks]
+                self._riding += clocks if held else []
         for view in self.views.values():
             view.forget()
             for lost in [held for held in view.held if held > first]:
