@@ -69,6 +69,8 @@ class Store(Writer):
         position = self.log.end if known and self.log.known and self.epoch == self.host.caller.epoch else -1
         if not touched and not sparse and position < 0:
             return None
+        if self._riding and (touched or sparse):
+            self._riders[self.host.local], self._riding = self._riding, []
         push = TablePush(self.keys, self.ring, touched, self.host.local, position, self._remember)
         if not sparse:
             return push
@@ -76,8 +78,6 @@ class Store(Writer):
 
     def _remember(self, push: TablePush | RowPush) -> None:
         self._pushed[push.clock] = list(push.views)
-        if self._riding and push.views:
-            self._riders[push.clock], self._riding = self._riding, []
         if len(self._pushed) > 2 * _REMEMBERED:
             for clock in sorted(self._pushed)[:_REMEMBERED]:
                 del self._pushed[clock]
