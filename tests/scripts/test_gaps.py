@@ -35,9 +35,7 @@ def test_a_restored_worker_does_not_take_its_predecessors_tick_for_its_own(stage
     assert new.tag in stage.log()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the clock was kept and the entry was not, so saying the tick again changes nothing"
-)
+@pytest.mark.xfail(strict=True, reason="the clock was kept and the entry was not: saying it again is a no-op")
 def test_a_tick_whose_answer_and_whose_entry_were_lost_is_counted_when_it_is_said_again(stage: Stage) -> None:
     """Only the tail of the log is lost, not the clocks: no failover does that, a damaged file may."""
     one, two = stage.team(2, staleness=1)
