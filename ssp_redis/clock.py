@@ -66,6 +66,9 @@ class Push(Protocol):
     def committed(self, end: int) -> None:
         """The tick has happened, and is among the first ``end`` entries of the log."""
 
+    def moved(self, clock: int) -> None:
+        """The tick will take the worker to another clock than was said."""
+
     def renew(self) -> None:
         """The last attempt's fate is unknown: the next one goes to a fresh ring, where no late duplicate can land."""
 
@@ -78,6 +81,13 @@ class _Pending:
     wanted: int
     push: Push | None
     attempts: int = 0
+
+    def move(self, clocks: int) -> None:
+        """Begin and end so many clocks later."""
+        self.clock += clocks
+        self.wanted += clocks
+        if self.push is not None:
+            self.push.moved(self.wanted)
 
 
 @dataclass
@@ -277,18 +287,21 @@ class Clock:
             self._restored = synced.restored
             first = int(synced.restored.split(":")[1]) if restored else self.clock
             losses = self.on_rollback(first, self.clock)
-            self.losses += losses
-            for loss in losses:
-                logger.warning("job %s: the server was rolled back: %s", self.keys.job, loss)
-            self._known(synced.position, synced.tag)
-            self._note(synced.standing)
-            if losses and self.settings.strict:
-                raise RolledBack(
-                    f"job {self.keys.job}: the server forgot what it had acknowledged: " + "; ".join(map(str, losses)),
-                    losses,
-                )
+            self._rebase(standing.clock)
+            self._note(standing)
+            self.note_losses(losses)
         self._note(standing)
         self.next_expiry = synced.next_expiry
+
+    def _rebase(self, clock: int) -> None:
+        """After a rollback the store may be ahead under this id, by ticks of a process that this one had superseded.
+
+        A tick that stated a clock below would pass for a replay of those, and what it carries would be lost.
+        """
+        if clock > self.clock:
+            if self._pending is not None:
+                self._pending.move(clock - self.clock)
+            self.clock = clock
 
     def note_losses(self, losses: list[Loss]) -> None:
         """Name what the server acknowledged and forgot: in the log, in the accounting, and if strict as an error."""

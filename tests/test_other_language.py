@@ -128,6 +128,7 @@ def test_its_id_is_taken_over(start: Callable[[str, int], subprocess.Popen[str]]
     try:
         assert process.stdout is not None
         process.stdout.readline()  # admitted
+        process.stdout.readline()  # and past its first tick
         with ssp_redis.join(url, job=job, worker="js", timeout=30) as successor:
             _, err = process.communicate(timeout=60)
             assert process.returncode == 1

@@ -395,8 +395,8 @@ def test_is_gone_when_its_program_ended_without_stopping_it(server_binary: str, 
 def test_is_gone_though_children_of_its_program_live_on(server_binary: str, child: str, lines: int) -> None:
     """Neither a forked child nor a program started by it may hold what keeps the server alive."""
     what_then = f"""
-        import subprocess
-        print({child}, flush=True)
+        import os, subprocess
+        os.write(1, b"%d\\n" % {child})  # one write each, for after a fork two processes do it
         time.sleep(1000)
     """
     with parent(server_binary, what_then) as (process, pid, path):

@@ -85,6 +85,10 @@ class TablePush:
             self._ring.take(view.layout.number, view.layout.slots, end)
         self._done(self)
 
+    def moved(self, clock: int) -> None:
+        """The tick will take the worker to another clock: so will the headers say."""
+        self.clock = clock
+
     def renew(self) -> None:
         """Nobody knows what of the last attempt is still on its way: turn to a fresh ring."""
         if self.views:

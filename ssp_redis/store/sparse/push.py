@@ -9,7 +9,7 @@ from ...keys import StoreKeys
 from ..push import SMALL, TablePush, register
 from ..ring import Ring
 from ..view import View
-from .blobs import body_of, header_of
+from .blobs import header_of, numbers_and_rows
 from .view import RowView, Written
 
 #: How many bytes of deltas may be unacknowledged at once.
@@ -65,7 +65,7 @@ class RowPush:
         words = [*register(self._keys, self._ring), *dense]
         for view in self._views:
             words += self._clear(view)
-            words += [command("SET", key, header + bytes(body)) for key, header, body in self._pieces(view)]
+            words += [command("SET", key, head + bytes(rows)) for key, head, rows in self._pieces(view)]
             self._note_written(view)
         return words
 
@@ -82,15 +82,20 @@ class RowPush:
             cleared = self._clear(view)
             wire.send(b"".join(cleared))
             replies += len(cleared)
-            for key, header, body in self._pieces(view):
-                wire.send_set(key, header, body)
-                outstanding += body.nbytes
+            for key, head, rows in self._pieces(view):
+                wire.send_set(key, head, rows)
+                outstanding += rows.nbytes
                 replies += 1
                 if outstanding > _WINDOW:
                     wire.read_all(replies)
                     outstanding = replies = 0
             self._note_written(view)
         wire.read_all(replies)
+
+    def moved(self, clock: int) -> None:
+        """The tick will take the worker to another clock: so will the headers say."""
+        self.clock = clock
+        self._dense.moved(clock)
 
     def committed(self, end: int) -> None:
         """The tick has happened: the deltas are in the log, and their slots are taken until bases hold its prefix."""
@@ -116,14 +121,12 @@ class RowPush:
         layout, ring, delta, slot = view.layout, self._ring, view.frozen, self._slot(view)
         assert delta is not None
         count = len(delta.numbers)
-        return [
-            (
-                self._keys.slot(layout.number, i, ring.name, slot),
-                header_of(layout, i, part, count, ring.incarnation, self.clock, ring.number, slot),
-                body_of(layout, delta, part),
-            )
-            for i, part in enumerate(layout.pieces(count))
-        ]
+        found = []
+        for i, part in enumerate(layout.pieces(count)):
+            header = header_of(layout, i, part, count, ring.incarnation, self.clock, ring.number, slot)
+            numbers, rows = numbers_and_rows(layout, delta, part)
+            found.append((self._keys.slot(layout.number, i, ring.name, slot), header + numbers, rows))
+        return found
 
     def _clear(self, view: RowView) -> list[bytes]:
         """Before anything is written: what the slot holds beyond what comes, and other slots that are large and spent.
