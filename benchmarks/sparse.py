@@ -24,7 +24,7 @@ import redis
 import ssp_redis
 from ssp_redis.connection import Endpoint, Wire, encode
 from ssp_redis.server import EmbeddedServer
-from ssp_redis.store.sparse.exchange import fields, gather
+from ssp_redis.store.sparse.exchange import fields, together
 from ssp_redis.store.sparse.layout import RowLayout
 
 Options = argparse.Namespace
@@ -96,8 +96,7 @@ def exchange(wire: Wire, key: str, layout: RowLayout, rows: np.ndarray, delta: n
     wire.send(b"*%d\r\n" % (2 + 2 * len(rows)) + encode(("HSET", key)) + pairs.tobytes())
     wire.send(b"*%d\r\n" % (3 + len(rows)) + encode(("HMGET", key, "h")) + fields(layout, rows))
     wire.read()
-    _, data, begins = wire.read_strings(layout.row_bytes)
-    return gather(data, np.array(begins), layout)
+    return together(layout, wire.read_strings(layout.row_bytes)[1])
 
 
 def go(pipe: Connection) -> float:

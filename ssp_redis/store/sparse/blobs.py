@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
 from ..blob import piece_header
+from ..view import as_bytes
 from .delta import RowDelta
 from .layout import RowLayout
-
-Array = NDArray[Any]
 
 
 def header_of(
@@ -22,11 +16,6 @@ def header_of(
     return piece_header(layout.block(piece, elements), incarnation, clock, ring, slot, count)
 
 
-def body_of(layout: RowLayout, delta: RowDelta, part: slice) -> memoryview:
-    """Numbers and rows of a piece."""
-    numbers = delta.numbers[part].astype(layout.number_type)
-    rows = delta.rows[part]
-    body = np.empty(numbers.nbytes + rows.nbytes, np.uint8)
-    body[: numbers.nbytes] = numbers.view(np.uint8)
-    body[numbers.nbytes :] = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
-    return memoryview(body)  # type: ignore[arg-type]
+def numbers_and_rows(layout: RowLayout, delta: RowDelta, part: slice) -> tuple[bytes, memoryview]:
+    """What follows the header of a piece; the rows are not copied."""
+    return delta.numbers[part].astype(layout.number_type).tobytes(), as_bytes(delta.rows[part])

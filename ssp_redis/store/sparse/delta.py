@@ -33,27 +33,25 @@ class OpenDelta:
 
     def add(self, numbers: Array, rows: Array) -> None:
         """Add rows, which are copied; a row that comes twice gets both."""
-        self.numbers.append(numbers)
-        self.rows.append(rows.copy())
+        delta = _sum(numbers, rows)
+        self.numbers.append(delta.numbers)
+        self.rows.append(delta.rows)
 
     def together(self) -> RowDelta:
         """All of it as one delta. What was added later is added on top, so asking in between changes no bit."""
-        if len(self.numbers) > 1 or not _ascends(self.numbers[0]):
+        if len(self.numbers) > 1:
             delta = _sum(np.concatenate(self.numbers), np.concatenate(self.rows))
             self.numbers, self.rows = [delta.numbers], [delta.rows]
         return RowDelta(self.numbers[0], self.rows[0])
 
 
-def _ascends(numbers: Array) -> bool:
-    return bool((numbers[1:] > numbers[:-1]).all())
-
-
 def _sum(numbers: Array, rows: Array) -> RowDelta:
     order = np.argsort(numbers, kind="stable")
     numbers = numbers[order]
-    begins = np.flatnonzero(np.concatenate(([True], numbers[1:] != numbers[:-1])))
-    if len(begins) == len(numbers):
+    again = numbers[1:] == numbers[:-1]
+    if not again.any():
         return RowDelta(numbers, rows[order])
+    begins = np.concatenate(([0], (~again).nonzero()[0] + 1))
     return RowDelta(numbers[begins], np.add.reduceat(rows[order], begins, axis=0))
 
 
@@ -63,5 +61,5 @@ def overlap(wanted: Array, numbers: Array) -> tuple[Array, Array]:
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
     places = np.searchsorted(wanted, numbers)
     places[places == len(wanted)] = 0
-    inside = np.flatnonzero(wanted[places] == numbers)
+    inside = (wanted[places] == numbers).nonzero()[0]
     return places[inside], inside

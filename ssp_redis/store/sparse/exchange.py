@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...connection import Wire, command, encode
+from ...connection import Wire, encode
 from ...keys import StoreKeys
 from ..blob import HEADER_SIZE, rows_base
 from .layout import RowLayout
@@ -42,7 +42,7 @@ def read_numbers(wire: Wire, layout: RowLayout, pieces: list[Piece]) -> bool:
     questions = []
     for piece in pieces:
         size = HEADER_SIZE + piece.count * layout.number_bytes
-        questions.append((command("GETRANGE", piece.key, 0, size - 1), size + _QUESTION))
+        questions.append((_range(piece, 0, size), size + _QUESTION))
     whole = True
     for piece, reply in zip(pieces, _ask(wire, questions, wire.read), strict=True):
         if len(reply) == HEADER_SIZE + piece.count * layout.number_bytes and reply.startswith(piece.header):
@@ -55,37 +55,56 @@ def read_numbers(wire: Wire, layout: RowLayout, pieces: list[Piece]) -> bool:
 def read_rows(wire: Wire, layout: RowLayout, matches: list[Match]) -> list[Array] | None:
     """The rows of pieces that are not here. None: one of the pieces was overwritten meanwhile."""
     questions: list[tuple[bytes, int]] = []
-    plans: list[tuple[Match, list[int], list[int]]] = []
+    plans: list[tuple[list[int], list[int]]] = []
+    oldest: dict[str, Piece] = {}
     for match in matches:
         piece, first = match.piece, HEADER_SIZE + match.piece.count * layout.number_bytes
         begins, ends = _spans(match.inside, piece.count, layout.row_bytes)
         for begin, end in zip(begins, ends, strict=True):
-            low, high = first + begin * layout.row_bytes, first + end * layout.row_bytes - 1
-            questions.append((command("GETRANGE", piece.key, low, high), high - low + _QUESTION))
-        # the header last: if it is the right one now, it was then
-        questions.append((command("GETRANGE", piece.key, 0, HEADER_SIZE - 1), HEADER_SIZE + _QUESTION))
-        plans.append((match, begins, ends))
-    replies = _ask(wire, questions, wire.read)
-    found: list[Array] = []
-    whole = True
-    for match, begins, ends in plans:
-        data = b"".join([next(replies) for _ in begins])
-        header = next(replies)
-        lengths = np.subtract(ends, begins)
-        if header != match.piece.header or len(data) != int(lengths.sum()) * layout.row_bytes:
-            whole = False
-            continue
+            size = (end - begin) * layout.row_bytes
+            questions.append((_range(piece, first + begin * layout.row_bytes, size), size + _QUESTION))
+        plans.append((begins, ends))
+        oldest.setdefault(piece.ring, piece)
+    # A ring is overwritten in its order: if what is first in it is the right one after all was read, all was.
+    questions += [(_range(piece, 0, HEADER_SIZE), HEADER_SIZE + _QUESTION) for piece in oldest.values()]
+    replies = list(_ask(wire, questions, wire.read))
+    if replies[len(replies) - len(oldest) :] != [piece.header for piece in oldest.values()]:
+        return None
+    at, found = 0, []
+    for match, (begins, ends) in zip(matches, plans, strict=True):
+        data = replies[at] if len(begins) == 1 else b"".join(replies[at : at + len(begins)])
+        at += len(begins)
+        if len(data) != (sum(ends) - sum(begins)) * layout.row_bytes:
+            return None
         rows = np.frombuffer(data, np.dtype(layout.stored).newbyteorder("<")).reshape(-1, layout.width)
-        span = np.searchsorted(begins, match.inside, side="right") - 1
-        found.append(rows[match.inside - np.subtract(begins, np.cumsum(lengths) - lengths)[span]])
-    for _ in replies:  # the generator ends when its last reply was taken
-        pass
-    return found if whole else None
+        if len(rows) != len(match.inside):
+            starts, lengths = np.array(begins), np.subtract(ends, begins)
+            span = np.searchsorted(starts, match.inside, side="right") - 1
+            rows = rows[match.inside - (starts - np.cumsum(lengths) + lengths)[span]]
+        found.append(rows)
+    return found
+
+
+def _range(piece: Piece, first: int, size: int) -> bytes:
+    """``GETRANGE`` as a command, put together quickly: there are dozens of them in a read."""
+    begin, end = b"%d" % first, b"%d" % (first + size - 1)
+    return b"*4\r\n$8\r\nGETRANGE\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
+        len(piece.key),
+        piece.key,
+        len(begin),
+        begin,
+        len(end),
+        end,
+    )
 
 
 def _spans(inside: Array, count: int, row_bytes: int) -> tuple[list[int], list[int]]:
     """Which ranges of rows to ask for: neighbours together, and all of them where that is cheaper."""
-    breaks = np.flatnonzero(np.diff(inside) > 1 + _QUESTION // row_bytes)
+    if len(inside) == 1:
+        return [int(inside[0])], [int(inside[0]) + 1]
+    breaks = (inside[1:] - inside[:-1] > 1 + _QUESTION // row_bytes).nonzero()[0]
+    if not len(breaks):
+        return [int(inside[0])], [int(inside[-1]) + 1]
     begins = inside[np.concatenate(([0], breaks + 1))].tolist()
     ends = (inside[np.concatenate((breaks, [len(inside) - 1]))] + 1).tolist()
     if (sum(ends) - sum(begins)) * row_bytes + len(begins) * _QUESTION > count * row_bytes + _QUESTION:
@@ -94,12 +113,14 @@ def _spans(inside: Array, count: int, row_bytes: int) -> tuple[list[int], list[i
 
 
 def read_base(
-    wire: Wire, layout: RowLayout, keys: StoreKeys, numbers: Array, epoch: int
-) -> tuple[Array, Array, dict[int, tuple[int, int]]] | None:
-    """Rows as the bases have them: values, at which version each was read, and (version, generation) of the shares.
+    wire: Wire, layout: RowLayout, keys: StoreKeys, wanted: Array, lacking: Array, values: Array, epoch: int
+) -> tuple[Array, dict[int, tuple[int, int]]] | None:
+    """Put into ``values`` those of the rows ``wanted`` that are ``lacking``, as the bases have them.
 
-    A row that is not there is as the initializer makes it. None: a share is gone from the server, or is foreign.
+    A row that is not there is as the initializer makes it. Returns at which version each lacking row was read, and
+    (version, generation) of the shares. None: a share is gone from the server, or is foreign.
     """
+    numbers = wanted[lacking]
     questions: list[tuple[bytes, int]] = []
     plans: list[tuple[int, slice]] = []
     most = max(1, _WINDOW // (layout.row_bytes + 16))
@@ -110,27 +131,25 @@ def read_base(
             words = b"*%d\r\n" % (count + 3) + encode(("HMGET", keys.rows(layout.number, share), "h"))
             questions.append((words + fields(layout, numbers[chunk]), count * (layout.row_bytes + 16)))
             plans.append((share, chunk))
-    values = np.empty((len(numbers), layout.width), layout.stored)
     versions = np.empty(len(numbers), np.int64)
     absent: list[Array] = []
     stands: dict[int, tuple[int, int]] = {}
     whole = True
     replies = _ask(wire, questions, lambda: wire.read_strings(layout.row_bytes))
-    for (share, chunk), (header, data, begins) in zip(plans, replies, strict=True):
+    for (share, chunk), (header, rows) in zip(plans, replies, strict=True):
         base = rows_base(header or b"", layout.block(share, layout.width), epoch)
         if base is None:
             whole = False
             continue
         stands[share] = max(stands.get(share, base), base)
         versions[chunk] = base[0]
-        at = np.array(begins, np.int64)
-        there = np.flatnonzero(at >= 0)
-        values[chunk.start + there] = gather(data, at[there], layout)
-        absent.append(chunk.start + np.flatnonzero(at < 0))
-    lacking = np.concatenate(absent) if absent else np.zeros(0, np.int64)
-    if len(lacking):
-        values[lacking] = layout.first_values(numbers[lacking])
-    return (values, versions, stands) if whole else None
+        there = np.fromiter(map(len, rows), np.int64, len(rows)) > 0
+        values[lacking[chunk][there]] = together(layout, rows)
+        absent.append(lacking[chunk][~there])
+    fresh = np.concatenate(absent) if absent else lacking
+    if len(fresh):
+        values[fresh] = layout.first_values(wanted[fresh])
+    return (versions, stands) if whole else None
 
 
 def fields(layout: RowLayout, numbers: Array) -> bytes:
@@ -141,15 +160,9 @@ def fields(layout: RowLayout, numbers: Array) -> bytes:
     return words.tobytes()
 
 
-def gather(data: bytes, begins: Array, layout: RowLayout) -> Array:
-    """Rows that stand at those places."""
-    if not len(begins):
-        return np.empty((0, layout.width), layout.stored)
-    size = layout.row_bytes
-    flat = np.frombuffer(data, np.uint8)
-    windows = np.lib.stride_tricks.as_strided(flat, (len(flat) - size + 1, size), (1, 1), writeable=False)
-    rows = np.ascontiguousarray(windows[begins])
-    return rows.view(np.dtype(layout.stored).newbyteorder("<")).reshape(-1, layout.width)
+def together(layout: RowLayout, rows: list[bytes]) -> Array:
+    """Those that are not empty, as rows."""
+    return np.frombuffer(b"".join(rows), np.dtype(layout.stored).newbyteorder("<")).reshape(-1, layout.width)
 
 
 def records(layout: RowLayout, numbers: Array, rows: Array) -> list[bytes]:

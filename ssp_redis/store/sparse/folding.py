@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..store import Store
 
 #: So many bytes of rows that are not folded are due at once.
-_HEAVY = 4 << 20
+_HEAVY = 2 << 20
 _TRIES = 8
 
 
@@ -45,12 +45,13 @@ def _due(store: Store, view: RowView) -> list[int]:
     members, end = store.folder.members(), store.horizon()
     if view.end < 0 or not members:
         return []
-    heavy = view.pending.rows * view.layout.row_bytes > _HEAVY
-    lag = 1 if heavy else max(1, len(members) * view.layout.slots // 2)
+    nbytes = view.pending.rows * view.layout.row_bytes
+    lag = max(1, len(members) * view.layout.slots // 2)
     due = []
     for share in range(view.layout.shares):
-        mine = members[share % len(members)] == store.host.caller.worker
-        if end - base(store, view, share) >= (lag if mine else 2 * max(lag, len(members))):
+        patience = 1 if members[share % len(members)] == store.host.caller.worker else 2
+        behind = end - base(store, view, share)
+        if behind >= patience * lag or (behind and nbytes >= patience * patience * _HEAVY):
             due.append(share)
     return due
 
@@ -90,6 +91,7 @@ def _fold_share(store: Store, view: RowView, wire: Wire, share: int) -> bool:
     if version <= replaces[0] or version <= store.log.start:
         return True
     numbers = view.pending.touched(share * layout.stride, (share + 1) * layout.stride, replaces[0])
+    life = view.cache.lives
     rows = current(store, view, wire, numbers)
     if rows is None or view.end != version:
         return False
@@ -112,9 +114,12 @@ def _fold_share(store: Store, view: RowView, wire: Wire, share: int) -> bool:
             layout.record.itemsize,
             records(layout, numbers, rows),
         )
+        if view.cache.lives == life:
+            view.folded(share, replaces, version)
     except Refusal as refusal:
         if refusal.code is not Code.CHANGED:
             raise
+        view.complete.pop(share, None)
         store.bases[name] = (int(refusal.words[0]), int(refusal.words[1]))
     return True
 

@@ -31,7 +31,7 @@ _TAIL_F = (0.012258202635, 0.24197894225, 1.0)
 def rows(initializer: str, seed: int, scale: float, numbers: Array, width: int, dtype: str) -> Array:
     """First values of the rows of those numbers: (len(numbers), width)."""
     if initializer == "zeros":
-        return np.zeros((len(numbers), width), dtype)
+        return np.broadcast_to(np.zeros(width, dtype), (len(numbers), width))
     counters = numbers.astype(np.uint64)[:, None] * np.uint64(width) + np.arange(width, dtype=np.uint64)
     bits = _mix(_mix(np.array([seed], np.uint64) + _GOLDEN) + (counters + np.uint64(1)) * _GOLDEN)
     # 53 bits, in the middle of their interval: never 0 or 1

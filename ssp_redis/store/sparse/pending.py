@@ -22,8 +22,9 @@ class Piece:
     position: int
     #: In which order deltas are summed.
     order: tuple[int, int, str] | int
-    #: Where it is, and what it must begin with.
-    key: str
+    #: Of which ring it is, where, and what it must begin with.
+    ring: str
+    key: bytes
     header: bytes
     #: How many rows.
     count: int
@@ -99,18 +100,17 @@ class Pending:
         mask = (1 << max(10, (16 * len(wanted)).bit_length())) - 1
         bits = np.zeros(mask + 1, np.bool_)
         bits[wanted & mask] = True
-        candidates = np.flatnonzero(bits[self._numbers & mask])
+        candidates = bits[self._numbers & mask].nonzero()[0]
         places, inside = overlap(wanted, self._numbers[candidates])
         candidates = candidates[inside]
         which = np.searchsorted(self._ends, candidates, side="right")
         lacking = self._positions[which] >= versions[places]
         candidates, places, which = candidates[lacking], places[lacking], which[lacking]
-        edges = np.flatnonzero(np.diff(which)) + 1
-        found = []
-        for part in np.split(np.arange(len(which)), edges) if len(which) else []:
-            piece = int(which[part[0]])
-            begin = int(self._ends[piece]) - self.pieces[piece].count
-            found.append(Match(self.pieces[piece], candidates[part] - begin, places[part]))
+        edges = np.searchsorted(which, np.arange(len(self.pieces) + 1)).tolist()
+        ends, found = self._ends.tolist(), []
+        for piece, end, first, last in zip(self.pieces, ends, edges, edges[1:], strict=False):
+            if first < last:
+                found.append(Match(piece, candidates[first:last] - (end - piece.count), places[first:last]))
         return found
 
 

@@ -17,7 +17,7 @@ from ...connection import Wire
 from ...errors import StateLost
 from ..view import Taken
 from .exchange import read_base, read_numbers, read_rows
-from .pending import Match, Piece
+from .pending import Match, Piece, numbers_of
 from .view import RowView
 
 if TYPE_CHECKING:
@@ -123,9 +123,10 @@ def _new_pieces(reader: Reader, view: RowView, floor: int, end: int) -> list[Pie
 
 def purge(view: RowView, floor: int) -> None:
     """All bases are there: what they hold is no longer pending."""
-    for piece in view.pending.purge(floor):
-        if piece.numbers is not None:
-            view.cache.touch(piece.numbers, piece.position)
+    gone = view.pending.purge(floor)
+    if gone:
+        positions = np.repeat([piece.position for piece in gone], [piece.count for piece in gone])
+        view.cache.touch(np.concatenate([numbers_of(piece) for piece in gone]), positions)
     view.drop_held()
 
 
@@ -134,41 +135,66 @@ def current(reader: Reader, view: RowView, wire: Wire, wanted: Array) -> Array |
     layout = view.layout
     values = np.empty((len(wanted), layout.width), layout.stored)
     versions = np.full(len(wanted), -1, np.int64)
+    places = view.cache.find(wanted)
+    known = view.cache.versions(places)
     for _ in range(_TRIES):
-        # of what was read before the view moved on, some may lack deltas that are no longer pending
-        versions[versions < view.pending.floor] = -1
-        places = view.cache.find(wanted)
-        lacking = np.flatnonzero((versions < 0) & (places < 0))
+        lacking = ((versions < 0) & (known < 0)).nonzero()[0]
         if not len(lacking):
             break
-        if not _read_base(reader, view, wire, wanted, lacking, values, versions):
+        if not _read_base(reader, view, wire, wanted, lacking, places < 0, values, versions):
             return None
-        if versions.max() > view.end and not advance(reader, view, wire, learn=True):
-            return None
+        if versions.max() > view.end:
+            if not advance(reader, view, wire, learn=True):
+                return None
+            # of what was read before the view moved on, some may lack deltas that are no longer pending
+            versions[versions < view.pending.floor] = -1
+            places = view.cache.find(wanted)
+            known = view.cache.versions(places)
     else:
         return None
     fetched = versions >= 0
-    known = np.flatnonzero(~fetched)
-    values[known], versions[known] = view.cache.values(places[known]), view.cache.versions(places[known])
+    if not fetched.all():
+        there = (~fetched).nonzero()[0]
+        values[there], versions[there] = view.cache.values(places[there]), known[there]
     changed = _add(view, wire, wanted, values, versions)
     if changed is None:
         return None
-    new = np.flatnonzero(fetched | changed)
-    view.cache.put(wanted[new], values[new], view.end)
+    changed |= fetched
+    if changed.all():
+        view.cache.put(wanted, places, values, view.end)
+    elif changed.any():
+        view.cache.put(wanted[changed], places[changed], values[changed], view.end)
     return values
 
 
 def _read_base(
-    reader: Reader, view: RowView, wire: Wire, wanted: Array, lacking: Array, values: Array, versions: Array
+    reader: Reader,
+    view: RowView,
+    wire: Wire,
+    wanted: Array,
+    lacking: Array,
+    strange: Array,
+    values: Array,
+    versions: Array,
 ) -> bool:
     layout, bases = view.layout, reader.bases
     known = [bases[f"{layout.number}.{share}"] for share in range(layout.shares)]
-    answer = read_base(wire, layout, view.keys, wanted[lacking], reader.epoch)
+    base = np.array([version for version, _ in known])
+    whole = np.array([view.is_complete(share, version) for share, (version, _) in enumerate(known)])
+    if whole.any():
+        shares = wanted[lacking] // layout.stride
+        new = whole[shares] & strange[lacking]
+        values[lacking[new]] = layout.first_values(wanted[lacking[new]])
+        versions[lacking[new]] = base[shares[new]]
+        lacking = lacking[~new]
+        if not len(lacking):
+            return True
+    answer = read_base(wire, layout, view.keys, wanted, lacking, values, reader.epoch)
     if answer is None:
         return False
-    values[lacking], read, stands = answer
+    read, stands = answer
     # a base may have moved on without a change of rows; then its header is older than what is known of it
-    versions[lacking] = np.maximum(read, np.array([version for version, _ in known])[wanted[lacking] // layout.stride])
+    versions[lacking] = np.maximum(read, base[wanted[lacking] // layout.stride])
     for share, stand in stands.items():
         name = f"{layout.number}.{share}"
         bases[name] = max(bases[name], stand)

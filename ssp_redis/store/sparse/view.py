@@ -54,12 +54,16 @@ class RowView:
     frozen: RowDelta | None = None
     open: OpenDelta | None = None
     taken: Taken | None = None
+    #: Shares of which this process has folded all that ever was: version of the base, and the cache's life since.
+    #: Such a row that is not in the cache has never been touched.
+    complete: dict[int, tuple[int, int]] = field(default_factory=dict)
     #: What the slots of the ring in use hold, by slot.
     written: dict[int, Written] = field(default_factory=dict)
     ring: str = ""
 
     def __post_init__(self) -> None:
-        self.cache = RowCache(self.layout.width, self.layout.stored, _CACHE)
+        most = min(self.layout.shape[0], max(1024, _CACHE // self.layout.row_bytes))
+        self.cache = RowCache(self.layout.width, self.layout.stored, most)
 
     @property
     def version(self) -> int:
@@ -72,6 +76,16 @@ class RowView:
         self.end = -1
         self.cache.clear()
         self.pending.clear()
+
+    def folded(self, share: int, replaced: tuple[int, int], version: int) -> None:
+        """This process has put a base in the place of another, and its rows into the cache."""
+        whole = self.complete.pop(share, None) == (replaced[0], self.cache.lives)
+        if whole or replaced[1] == 0:
+            self.complete[share] = (version, self.cache.lives)
+
+    def is_complete(self, share: int, version: int) -> bool:
+        """Are all rows that a share's base at that version has in the cache?"""
+        return self.complete.get(share) == (version, self.cache.lives)
 
     # -- own deltas --------------------------------------------------------------------------------------------------
 
@@ -121,13 +135,14 @@ class RowView:
         number = self.layout.number
         if tag.incarnation == incarnation and tag.clock in self.held:
             own = self.held[tag.clock]
-            return [Piece(position, order, "", b"", len(own.numbers), tag.clock, own.numbers, own.rows)]
+            return [Piece(position, order, tag.ring, b"", b"", len(own.numbers), tag.clock, own.numbers, own.rows)]
         slot, count = tag.slots[number], tag.rows.get(number, 0)
         return [
             Piece(
                 position,
                 order,
-                self.keys.slot(number, i, tag.ring, slot),
+                tag.ring,
+                self.keys.slot(number, i, tag.ring, slot).encode(),
                 header_of(self.layout, i, part, count, tag.incarnation, tag.clock, tag.number, slot),
                 part.stop - part.start,
             )
