@@ -377,7 +377,7 @@ def test_what_a_rolled_back_server_forgot_is_named_or_pushed_again(
     workers = [
         future.result(20)
         for future in [
-            background(ssp_redis.join, past.url, job="j", worker=i, workers=2, staleness=2, recheck=0.3)
+            background(ssp_redis.join, past.url, job="j", worker=i, workers=2, staleness=2, recheck=0.3, lease=1.5)
             for i in range(2)
         ]
     ]
