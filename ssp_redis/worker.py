@@ -330,9 +330,10 @@ class Worker:
             UsageError: a bad argument; nothing was sent.
             TableMismatch: it is there and is another, or is not there and ``shape`` is None.
         """
-        wanted = shape and described(name, shape, dtype, initializer, seed, scale, self._clock.workers)
         check_name("table", name)
         self.usable()
+        workers = self._clock.workers
+        wanted = None if shape is None else described(name, shape, dtype, initializer, seed, scale, workers)
         view = making.create(self._tables(), wanted) if wanted else making.ask(self._tables(), name)
         if view is None:
             raise TableMismatch(f"job {self.job} has no sparse table {name}: give its shape, sparse_table({name!r}, …)")
