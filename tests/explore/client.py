@@ -82,6 +82,10 @@ def _answered(world: World, move: Move, process: Process, code: str, words: list
         restored, position, tag = words[10], int(words[11]), words[12]
         if process.pending == clock and restored == process.restored:
             process = process._replace(clock=clock, pending=0)
+        elif restored != process.restored and clock > process.clock:
+            # ticks of a process that this one had superseded: go on from there, with the tick that is under way too
+            moved = process.pending and process.pending + clock - process.clock
+            process = process._replace(clock=clock, pending=moved)
         process = process._replace(epoch=epoch, restored=restored, position=position, tag=tag, owed=-1)
     process = process._replace(connected=True)
     if not process.pending:
