@@ -184,6 +184,9 @@ class Worker:
     def tick(self, timeout: float | None = None) -> int:
         """Commit this clock's deltas, advance, and block until admitted. Returns the new clock.
 
+        After an error in the middle (``ServerUnavailable``, Ctrl-C) ``clock`` counts the tick that was under way, whose
+        fate is not known yet; the next ``tick`` finds out, and completes that one only.
+
         Raises:
             WaitTimeout: not admitted within ``timeout`` seconds. The clock has advanced; the next tick finishes the
                 wait first.
