@@ -160,6 +160,7 @@ def check(url: str, job: str, options: Options) -> None:
 
 
 def main() -> None:
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", help="the server's binary")
     parser.add_argument("--workers", type=int, default=4)

@@ -20,6 +20,8 @@ Array = NDArray[Any]
 _WINDOW = 1 << 20
 #: What a question and its answer cost beside the row itself (bytes), about.
 _QUESTION = 128
+#: Up to so many bytes that nobody wants are less trouble than another question.
+_GAP = 512
 
 
 def _ask(wire: Wire, questions: list[tuple[bytes, int]], read: Callable[[], T]) -> Iterator[T]:
@@ -59,7 +61,7 @@ def read_rows(wire: Wire, layout: RowLayout, matches: list[Match]) -> list[Array
     oldest: dict[str, Piece] = {}
     for match in matches:
         piece, first = match.piece, HEADER_SIZE + match.piece.count * layout.number_bytes
-        begins, ends = _spans(match.inside, piece.count, layout.row_bytes)
+        begins, ends = spans(match.inside, layout.row_bytes)
         for begin, end in zip(begins, ends, strict=True):
             size = (end - begin) * layout.row_bytes
             questions.append((_range(piece, first + begin * layout.row_bytes, size), size + _QUESTION))
@@ -98,17 +100,13 @@ def _range(piece: Piece, first: int, size: int) -> bytes:
     )
 
 
-def _spans(inside: Array, count: int, row_bytes: int) -> tuple[list[int], list[int]]:
-    """Which ranges of rows to ask for: neighbours together, and all of them where that is cheaper."""
-    if len(inside) == 1:
-        return [int(inside[0])], [int(inside[0]) + 1]
-    breaks = (inside[1:] - inside[:-1] > 1 + _QUESTION // row_bytes).nonzero()[0]
+def spans(inside: Array, row_bytes: int) -> tuple[list[int], list[int]]:
+    """Which ranges of rows to ask for: neighbours together, and what lies between them where it is little."""
+    breaks = (inside[1:] - inside[:-1] > 1 + _GAP // row_bytes).nonzero()[0] if len(inside) > 1 else ()
     if not len(breaks):
         return [int(inside[0])], [int(inside[-1]) + 1]
     begins = inside[np.concatenate(([0], breaks + 1))].tolist()
     ends = (inside[np.concatenate((breaks, [len(inside) - 1]))] + 1).tolist()
-    if (sum(ends) - sum(begins)) * row_bytes + len(begins) * _QUESTION > count * row_bytes + _QUESTION:
-        return [0], [count]
     return begins, ends
 
 

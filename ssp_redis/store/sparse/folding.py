@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: So many bytes of rows that are not folded are due at once.
 _HEAVY = 2 << 20
+#: So many bytes in slots that all bases are past are deleted at once; less waits for the next push.
+_MUCH = 1 << 20
 _TRIES = 8
 
 
@@ -150,7 +152,7 @@ def release(store: Store, view: RowView) -> None:
     """Delete what is in spent slots, when it is much."""
     slots = spent(store, view)
     written = view.slots_of(store.ring)
-    if sum(written[slot].nbytes for slot in slots) < 1 << 20:
+    if sum(written[slot].nbytes for slot in slots) < _MUCH:
         return
     doomed = [
         key for slot in slots for key in keys_of(store.keys, view, store.ring, slot, range(written.pop(slot).pieces))

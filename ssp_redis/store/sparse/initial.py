@@ -36,7 +36,7 @@ def rows(initializer: str, seed: int, scale: float, numbers: Array, width: int, 
     bits = _mix(_mix(np.array([seed], np.uint64) + _GOLDEN) + (counters + np.uint64(1)) * _GOLDEN)
     # 53 bits, in the middle of their interval: never 0 or 1
     uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    values = 2.0 * uniform - 1.0 if initializer == "uniform" else _quantile(uniform)
+    values = 2.0 * uniform - 1.0 if initializer == "uniform" else quantile(uniform)
     scaled: Array = (values * scale).astype(dtype)
     return scaled
 
@@ -56,7 +56,7 @@ def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
     return value
 
 
-def _quantile(p: Array) -> Array:
+def quantile(p: Array) -> Array:
     """The standard normal's inverse distribution function."""
     q = p - 0.5
     r = 0.180625 - q * q
