@@ -102,7 +102,7 @@ def _range(piece: Piece, first: int, size: int) -> bytes:
 
 def spans(inside: Array, row_bytes: int) -> tuple[list[int], list[int]]:
     """Which ranges of rows to ask for: neighbours together, and what lies between them where it is little."""
-    breaks = (inside[1:] - inside[:-1] > 1 + _GAP // row_bytes).nonzero()[0] if len(inside) > 1 else ()
+    breaks = (inside[1:] - inside[:-1] > 1 + _GAP // row_bytes).nonzero()[0]
     if not len(breaks):
         return [int(inside[0])], [int(inside[-1]) + 1]
     begins = inside[np.concatenate(([0], breaks + 1))].tolist()
