@@ -11,8 +11,8 @@
 --     the other members ("-" when there is none), then the tags since that position, or "!" when they are trimmed
 --     or too many: start from the base.
 --   -1 | -2 host pid | -3 why | -4   refused before any write (lua/README.md, codes)
--- Event: min, only when the min moved; after a push with the end of the log and its last tags, which saves the waiting
---   a question.
+-- Event: min, only when the min moved; at staleness 0 after a push with the end of the log and its last tags, which
+--   saves those who wait a question.
 
 --@include job
 local CLOCKS, ORDER, IDS, LOG, MIN = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -34,8 +34,9 @@ if stored < wanted then
   -- The min moved exactly if it is now above the clock this worker had: only the lowest can hold the min down.
   if lowest() > stored then
     local more
-    if ARGV[7] ~= '-:' then
-      more = ' ' .. off + length .. ' ' .. table.concat(redis.call('LRANGE', LOG, -16, -1), ' ')
+    if staleness == '0' and ARGV[7] ~= '-:' then
+      local last = math.min(redis.call('ZCARD', ORDER), 16)
+      more = ' ' .. off + length .. ' ' .. table.concat(redis.call('LRANGE', LOG, -last, -1), ' ')
     end
     announce(more and #more < 900 and more)
   end

@@ -374,9 +374,20 @@ class Clock:
             self._pending = _Pending(self.clock, self.local, push)
         tags = self.run(self._state_tick, limit)
         self.waits.ticks += 1
+        if self.waits.ticks % _DRAIN == 0 and self._subscriber is not None:
+            self._drain()
         if self._deferred:
             self._catch_up()
         return tags
+
+    def _drain(self) -> None:
+        """Take what was announced off the socket: who never waits would let it pile up in the server."""
+        assert self._subscriber is not None
+        try:
+            self._subscriber.last(0.0)
+        except (OSError, ReplyError):
+            self._subscriber.close()
+            self._subscriber = None  # the next wait makes another, and asks
 
     @property
     def interrupted(self) -> bool:
@@ -553,5 +564,7 @@ class Clock:
         )
 
 
+#: Ticks after which the subscription is read even if nothing had to be waited for.
+_DRAIN = 64
 #: Refusals that end a membership.
 _FINAL = (Code.LOST, Code.SUPERSEDED, Code.DEPARTED)

@@ -206,13 +206,13 @@ class Worker:
 
     def _advance(self, timeout: float | None) -> int:
         clock = self._clock
-        clock.usable()
         if clock.interrupted or clock.ahead >= self._flush_every:
             self._commit()  # an interruption ended the last tick half-way; this call completes it
             return self.clock
         if not clock.admitted:
             # a second tick after a timed-out wait would take the lead to s + 2
             self.wait(timeout)
+        clock.usable()
         clock.ahead += 1
         if clock.ahead >= self._flush_every or not clock.admitted:
             self._commit()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..connection import Wire, command
+from ..connection import Wire, command, encode
 from ..keys import StoreKeys
-from .blob import delta_header
+from .blob import HEADER_SIZE, delta_header
 from .ring import Ring
 from .view import Array, View, as_bytes
 
@@ -52,13 +52,22 @@ class TablePush:
 
     def commands(self) -> list[bytes] | None:
         """All as commands for the tick's transaction, if they are small enough."""
-        if self._nbytes > SMALL:
+        if self._nbytes > SMALL or any(view.layout.blocks > 1 for view in self.views):
             return None
         words = self._register()
+        ring = self._ring
         for view in self.views:
-            delta = _frozen(view)
-            for block, key, header in self._blocks(view):
-                words.append(command("SET", key, header + delta[view.layout.extent(block)].tobytes()))
+            layout, delta = view.layout, _frozen(view)
+            slot = ring.slot(layout.number, layout.slots)
+            head = ring.heads.get((layout.number, slot))
+            if head is None:
+                # the words before the value are the same each time the slot's turn comes
+                size = HEADER_SIZE + layout.nbytes
+                key = self._keys.slot(layout.number, 0, ring.name, slot)
+                head = b"*3\r\n" + encode(("SET", key)) + b"$%d\r\n" % size
+                ring.heads[layout.number, slot] = head
+            header = delta_header(layout.block(0), ring.incarnation, self.clock, ring.number, slot)
+            words.append(b"%b%b%b\r\n" % (head, header, delta.tobytes()))
         return words
 
     def send(self, wire: Wire) -> None:

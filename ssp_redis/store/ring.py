@@ -19,15 +19,14 @@ class Ring:
     def renew(self) -> None:
         """Turn to a fresh ring."""
         self.number += 1
+        #: As in keys: worker:incarnation:number.
+        self.name = f"{self.worker}:{self.incarnation}:{self.number}"
         #: True once the store's list of rings has it.
         self.registered = False
+        #: (table, slot) → what a SET of a small delta begins with.
+        self.heads: dict[tuple[int, int], bytes] = {}
         self._next: dict[int, int] = {}
         self._taken: dict[tuple[int, int], int] = {}
-
-    @property
-    def name(self) -> str:
-        """As in keys: worker:incarnation:number."""
-        return f"{self.worker}:{self.incarnation}:{self.number}"
 
     def slot(self, table: int, slots: int) -> int:
         """The slot whose turn it is."""
