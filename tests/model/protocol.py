@@ -158,7 +158,8 @@ class Protocol:
             held.clock = wanted
             job.log.append(f"t:{worker}:{incarnation}:{wanted}:{note}")
             if job.low != before:
-                pushed = f" {job.end} {' '.join(job.log[-16:])}" if note != "-:" else ""
+                last = job.log[-min(len(job.members), 16) :]
+                pushed = f" {job.end} {' '.join(last)}" if job.staleness == 0 and note != "-:" else ""
                 self._announce(pushed if len(pushed) < 900 else "")
             if len(job.log) >= 2048 and len(job.log) % 1024 == 0:
                 job.trimmed += len(job.log) - 1024
