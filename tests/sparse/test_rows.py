@@ -206,4 +206,5 @@ def test_what_a_job_says_of_it(join: Callable[..., Worker], url: str, job: str) 
     join(0).sparse_table("w", (1000, 4, 2), "float64")
     [table] = Job(url, job).status().tables
     assert (table.name, table.dtype, table.shape, table.nbytes) == ("w", "float64", (1000, 4, 2), 64_000)
+    assert table.sparse
     assert Job(url, job).table("w").get([1, 2]).shape == (2, 4, 2)
