@@ -4,10 +4,10 @@
 
 Each run measures, one after the other with as many processes and the same rows on a server of its own, what a hash
 takes (one HSET and one HMGET of all rows, pipelined, nobody waits for anybody), a sparse table, and the hash again.
-The hash is used in two ways: *plain*, by redis-py's pipeline, and *packed*, with all words put together by numpy and the
-reply taken apart at once, which no program would do and which is about what the server can at the best. Every run checks
-that all deltas are in the table exactly once, and that every read is within its bound. Bytes are the server's own count
-(INFO stats).
+The hash is used in two ways: *plain*, by redis-py's pipeline, and *packed*, with all words put together by numpy
+and the reply taken apart at once, which no program would do and which is about what the server can at the best. Every
+run checks that all deltas are in the table exactly once, and that every read is within its bound. Bytes are the
+server's own count (INFO stats).
 """
 
 from __future__ import annotations

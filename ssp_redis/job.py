@@ -138,7 +138,13 @@ class Job:
         reader = self._read()
         views = [making.ask(reader, name) or reader.ask(name) for name, _ in sorted(reader.describe())]
         return [
-            TableStatus(view.layout.name, view.layout.dtype, view.layout.shape, view.layout.nbytes)
+            TableStatus(
+                view.layout.name,
+                view.layout.dtype,
+                view.layout.shape,
+                view.layout.nbytes,
+                isinstance(view, RowView),
+            )
             for view in views
             if view is not None
         ]

@@ -44,6 +44,8 @@ class TableStatus:
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
+    #: Only the rows that were touched are stored.
+    sparse: bool = False
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def outcome(target: Target, url: str, job: str) -> Outcome:
     """Look at the job as it stands now."""
     with Job(url, job) as view:
         standing = view.status()
-        tables = {table.name: view.table(table.name).get() for table in view.tables()}
+        tables = {table.name: view.table(table.name).get() for table in view.tables() if not table.sparse}
     result: dict[str, Any] = {}
     trace = None
     if target.task is not None and tables:
