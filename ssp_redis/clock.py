@@ -64,7 +64,7 @@ class Push(Protocol):
         """Many bytes: write them, and return when all are acknowledged."""
 
     def committed(self, end: int) -> None:
-        """The tick has happened, and is among the first ``end`` entries of the log."""
+        """The tick has happened, and is among the first ``end`` entries of the log. May be said again."""
 
     def moved(self, clock: int) -> None:
         """The tick will take the worker to another clock than was said."""
@@ -100,7 +100,7 @@ class Waits:
 
 
 class Clock:
-    """A member's clock. Made by :meth:`join`; belongs to one thread and one process."""
+    """A worker's clock, a member's once it has joined; belongs to one thread and one process."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -132,35 +132,32 @@ class Clock:
 
     # -- joining and leaving -----------------------------------------------------------------------------------------
 
-    @classmethod
-    def join(cls, settings: Settings, timeout: float | None = None) -> Clock:
+    def join(self, timeout: float | None = None) -> None:
         """Become a member, and return when the quorum is there and the worker is admitted.
 
         Raises:
             WaitTimeout: not within ``timeout`` seconds; the id is free again.
             JobMismatch, StateLost, ServerUnavailable, ServerRefused: see :mod:`ssp_redis.errors`.
         """
-        clock = cls(settings)
         deadline = None if timeout is None else time.monotonic() + timeout
-        joiner = Joiner(settings, clock.keys, clock.scripts)
+        joiner = Joiner(self.settings, self.keys, self.scripts)
         try:
-            with clock.link.within(timeout):
+            with self.link.within(timeout):
                 # before anything is read or written: what changes after this is heard
                 with contextlib.suppress(OSError):
-                    clock._subscriber = Subscriber(clock.endpoint, clock.keys.min, clock.link.patience())
-                clock._adopt(*clock.link.run(joiner))
-                clock._heartbeat = Heartbeat(
-                    clock.endpoint, clock.scripts, clock.lease, clock._statement, clock._note_refusal
+                    self._subscriber = Subscriber(self.endpoint, self.keys.min, self.link.patience())
+                self._adopt(*self.link.run(joiner))
+                self._heartbeat = Heartbeat(
+                    self.endpoint, self.scripts, self.lease, self._statement, self._note_refusal
                 )
-                clock._heartbeat.start()
-                clock._wait(deadline, None, joining=True)
+                self._heartbeat.start()
+                self._wait(deadline, None, joining=True)
         except BaseException as error:
-            clock.leave("left")
+            self.leave("left")
             joiner.abandon()
             if isinstance(error, ReplyError):
-                raise refused(error, clock.endpoint.label) from None
+                raise refused(error, self.endpoint.label) from None
             raise
-        return clock
 
     def _adopt(self, caller: Caller, joined: Joined) -> None:
         self.caller = caller
@@ -412,11 +409,12 @@ class Clock:
         return tags
 
     def _completed(self, pending: _Pending, end: int) -> None:
-        self.ahead -= pending.wanted - self.clock
-        self.clock = pending.wanted
-        self._pending = None
+        # First what was pushed, then the clock, all at once: an interruption in between finds a tick that is still
+        # under way, which is said again and changes nothing.
         if pending.push is not None:
             pending.push.committed(end)
+        ahead = self.ahead - (pending.wanted - self.clock)
+        self.ahead, self.clock, self._pending = ahead, pending.wanted, None
 
     def _send_tick(self, wire: Wire, pending: _Pending, note: str, known: int) -> list[str]:
         push = pending.push

@@ -61,6 +61,10 @@ class Settings:
     reproducible: bool | None
 
 
+#: Longest time that may be given (seconds): thirty years.
+_LONGEST = 1e9
+
+
 def first_of(*names: str) -> str | None:
     """The first of these environment variables that is set and not empty."""
     return next((value for name in names if (value := os.environ.get(name, "").strip())), None)
@@ -95,8 +99,8 @@ def parse_count(kind: str, value: object, least: int = 1) -> int:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         number = math.nan
-    if isinstance(value, bool) or not number.is_integer() or not least <= number < 2**53:
-        raise UsageError(f"{kind} {value!r} is not a whole number from {least} up")
+    if isinstance(value, bool) or not number.is_integer() or not least <= number < 2**31:
+        raise UsageError(f"{kind} {value!r} is not a whole number from {least} up, below 2^31")
     return int(number)
 
 
@@ -106,11 +110,21 @@ def parse_seconds(kind: str, value: object, least: float = 0.0) -> float:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         number = math.nan
-    if isinstance(value, bool) or not math.isfinite(number) or number <= 0 or number < least:
+    if isinstance(value, bool) or not 0 < number <= _LONGEST or number < least:
         raise UsageError(
-            f"{kind} {value!r} is not a time: use a number of seconds {f'≥ {least:g}' if least else '> 0'}"
+            f"{kind} {value!r} is not a time: use a number of seconds {f'from {least:g}' if least else 'above 0'} "
+            f"to {_LONGEST:g}"
         )
     return number
+
+
+def check_timeout(timeout: object) -> float | None:
+    """A time to wait in seconds, None for ever."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise UsageError(f"timeout {timeout!r} is not a number of seconds from 0 up, or None")
+    return min(float(timeout), _LONGEST)
 
 
 def resolve(

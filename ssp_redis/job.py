@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -37,10 +38,11 @@ T = TypeVar("T")
 class _Onlooker:
     """Whom a :class:`Reader` works for when no member asks."""
 
-    def __init__(self, link: Link, caller: Caller, reproducible: bool) -> None:
+    def __init__(self, link: Link, job: str, caller: Caller, reproducible: bool) -> None:
         self.reproducible = reproducible
         self.endpoint = link.endpoint
         self.caller = caller
+        self._job = job
         self.clock = self.local = 0
         self._link = link
 
@@ -49,6 +51,8 @@ class _Onlooker:
             try:
                 return self._link.run(operation)
             except Refusal as refusal:
+                if refusal.code is Code.LOST:
+                    raise lost(self._job) from None
                 if refusal.code is not Code.RESYNC:
                     raise
         raise SSPError("the log keeps being trimmed faster than it is read: try again")
@@ -101,7 +105,7 @@ class Job:
         self.keys = JobKeys(name)
         self.name = name
         self._scripts = ClockScripts(self.keys)
-        self._link = Link(Endpoint(self.url), timeout)
+        self._link = Link(Endpoint(self.url), parse_seconds("timeout", timeout))
         self._reader: Reader | None = None
 
     def __enter__(self) -> Job:
@@ -213,7 +217,7 @@ class Job:
         """
         if not self.status().started:
             raise UsageError(f"job {self.name} has not begun: give first values to worker.table() instead")
-        with join(self.url, job=self.name, worker="load", timeout=30.0) as loader:
+        with join(self.url, job=self.name, worker=f"load-{secrets.token_hex(4)}", timeout=30.0) as loader:
             for name, value in arrays.items():
                 table = loader.table(name, value)
                 table.inc(np.asarray(value, table.dtype) - table.get())
@@ -327,7 +331,7 @@ class Job:
         run, epoch = self._current()
         caller = Caller(run, epoch, "", 0, "-", "-", 0)
         kept = self._link.run(lambda wire: wire.call("HGET", self.keys.config, "reproducible"))
-        return Reader(_Onlooker(self._link, caller, kept != b"0"), self.keys)
+        return Reader(_Onlooker(self._link, self.name, caller, kept != b"0"), self.keys)
 
     def _configure(self, field: str, value: str) -> None:
         run, _ = self._current()

@@ -15,6 +15,7 @@ from .store.blob import DTYPES, dtype_of
 from .store.sparse.initial import INITIALIZERS
 from .store.sparse.layout import RowLayout
 from .store.sparse.view import RowView
+from .table import as_array
 
 Array = NDArray[Any]
 Rows = Sequence[int] | NDArray[np.integer]
@@ -80,7 +81,7 @@ class SparseTable:
         """
         self._owner.usable()
         chosen = check_rows(self._view.layout, rows)
-        array = self._fit(np.asarray(delta))
+        array = self._fit(as_array(f"table {self.name}: the delta", delta))
         expected = (len(chosen), *self.shape[1:])
         if array.shape != expected:
             raise TableMismatch(f"table {self.name}: {len(chosen)} rows need a delta of {expected}, not {array.shape}")
@@ -118,7 +119,7 @@ def pick(view: RowView, rows: Rows, read: Callable[[Array], Array]) -> Array:
 
 def check_rows(layout: RowLayout, rows: Rows) -> NDArray[np.int64]:
     """Numbers of rows as an array; UsageError when one is not of the table."""
-    chosen = np.asarray(rows)
+    chosen = as_array(f"table {layout.name}: rows", rows)
     if chosen.ndim != 1 or not (chosen.size == 0 or np.issubdtype(chosen.dtype, np.integer)):
         raise UsageError(f"table {layout.name}: rows are a list of whole numbers, not {rows!r}")
     if chosen.size and (int(chosen.min()) < 0 or int(chosen.max()) >= layout.shape[0]):

@@ -33,6 +33,14 @@ class Owner(Protocol):
         """Bring the view forward if it does not hold what a read at the worker's clock must hold."""
 
 
+def as_array(what: str, value: object) -> Array:
+    """``value`` as an array, or an error that says what is none."""
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{what} is not an array: {error}") from None
+
+
 class Table:
     """One shared numpy array.
 
@@ -79,7 +87,7 @@ class Table:
             UsageError: a row out of range. Nothing was added in any of these cases.
         """
         self._owner.usable()
-        array = np.asarray(delta)
+        array = as_array(f"table {self.name}: the delta", delta)
         if array.dtype != self._stored:
             array = self._fit(array)
         if rows is None:
@@ -120,7 +128,7 @@ class Table:
             )
 
     def _rows(self, rows: Sequence[int] | NDArray[np.integer]) -> NDArray[np.intp]:
-        chosen = np.asarray(rows)
+        chosen = as_array(f"table {self.name}: rows", rows)
         if chosen.ndim != 1 or not (chosen.size == 0 or np.issubdtype(chosen.dtype, np.integer)):
             raise UsageError(f"table {self.name}: rows are a list of whole numbers, not {rows!r}")
         if not self.shape:

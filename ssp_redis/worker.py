@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from .clock import Clock
-from .config import UNSET, Settings, Unset, parse_count, resolve
+from .config import UNSET, Settings, Unset, check_timeout, parse_count, resolve
 from .connection import Wire
 from .errors import JobStopped, Loss, SSPError, TableMismatch, UsageError
 from .keys import StoreKeys, check_name
@@ -24,7 +24,7 @@ from .store.sparse import folding, making, reading
 from .store.sparse.view import RowView
 from .store.store import Store
 from .store.view import View
-from .table import Table
+from .table import Table, as_array
 
 #: Seconds of waiting after which a worker looks for something to fold.
 _IDLE = 0.003
@@ -84,10 +84,8 @@ def join(
     settings = resolve(
         url, job, worker, workers, staleness, lease, run, retain, reconnect_timeout, recheck, strict, reproducible
     )
-    if timeout is not None and not timeout >= 0:
-        raise UsageError(f"timeout {timeout!r} is not a number of seconds")
-    if refresh is not None and refresh < 1:
-        raise UsageError(f"refresh {refresh!r} is not a number of clocks from 1 up")
+    timeout = check_timeout(timeout)
+    refresh = None if refresh is None else parse_count("refresh", refresh)
     flush = parse_count("flush_every", flush_every)
     if settings.staleness is not None and 0 <= settings.staleness < flush - 1:
         raise UsageError(f"flush_every {flush} is more than staleness + 1 = {settings.staleness + 1} allows")
@@ -106,9 +104,6 @@ class Worker:
         refresh: int | None = None,
         flush_every: int = 1,
     ) -> None:
-        self._clock = Clock.join(settings, timeout)
-        self._clock.on_members = self._members_changed
-        self._clock.on_rollback = self._rolled_back
         self._store: Store | None = None
         self._refresh = refresh
         self._flush_every = flush_every
@@ -117,11 +112,15 @@ class Worker:
         self._pull_seconds = 0.0
         self._why = "left"
         self.job = settings.job
-        self.id = self._clock.caller.worker
+        self._clock = clock = Clock(settings)
         try:
+            clock.on_members = self._members_changed
+            clock.on_rollback = self._rolled_back
+            clock.join(timeout)
+            self.id = clock.caller.worker
             self._begin()
         except BaseException:
-            self._clock.leave()
+            clock.leave()
             raise
 
     def _begin(self) -> None:
@@ -193,6 +192,7 @@ class Worker:
             JobStopped: the job was stopped; the clock has advanced.
             Evicted, Superseded, StateLost, RolledBack, ServerUnavailable, ServerRefused: :mod:`ssp_redis.errors`.
         """
+        timeout = check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._clock.link.within(timeout):
             self._advance(timeout)
@@ -201,6 +201,7 @@ class Worker:
 
     def advance(self, timeout: float | None = None) -> int:
         """The first half of a tick: commit and advance; what is still owed of the last tick is finished first."""
+        timeout = check_timeout(timeout)
         with self._clock.link.within(timeout):
             return self._advance(timeout)
 
@@ -220,6 +221,7 @@ class Worker:
 
     def wait(self, timeout: float | None = None) -> None:
         """The second half of a tick: block until admitted."""
+        timeout = check_timeout(timeout)
         with self._clock.link.within(timeout):
             self._wait(None if timeout is None else time.monotonic() + timeout)
 
@@ -250,10 +252,12 @@ class Worker:
 
     def barrier(self, timeout: float | None = None) -> None:
         """Block until every member's clock is at least mine."""
-        if self._clock.ahead:
-            self._commit()  # the others wait for the clock they know of
+        timeout = check_timeout(timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
         with self._clock.link.within(timeout):
-            self._clock.barrier(timeout)
+            if self._clock.ahead:
+                self._commit()  # the others wait for the clock they know of
+            self._clock.barrier(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def clocks(self, count: int) -> Iterator[int]:
         """Run until clock ``count`` or until the job is stopped: yields the clock, ticks at the end of each turn."""
@@ -301,7 +305,8 @@ class Worker:
             if view is None:
                 raise TableMismatch(f"job {self.job} has no table {name}: give its first value, table({name!r}, array)")
             return Table(self, view)
-        array = np.ascontiguousarray(init).reshape(np.shape(init))
+        array = as_array(f"table {name}: its first value", init)
+        array = np.ascontiguousarray(array).reshape(array.shape)
         if array.dtype.name not in DTYPES:
             raise UsageError(f"table {name}: {array.dtype} is not supported, use one of {', '.join(DTYPES)}")
         if array.size == 0:
@@ -453,10 +458,14 @@ class Worker:
             why: "done" or "left", for the record; None: done after ``clocks`` ran to its end.
             commit: False drops the open clock.
         """
-        clock, store = self._clock, self._store
+        clock = self._clock
         if clock.closed:
             return
-        clock.link.limit = min(clock.link.limit, _LEAVE)
+        with clock.link.within(_LEAVE):
+            self._leave(why, commit)
+
+    def _leave(self, why: str | None, commit: bool) -> None:
+        clock, store = self._clock, self._store
         try:
             if commit and clock.alive:
                 if clock.interrupted:
@@ -467,7 +476,9 @@ class Worker:
                     self._commit()
         except SSPError as error:
             clock.leave("left")
-            raise SSPError(f"worker {self.id} left without committing its open clock: {error}") from error
+            raise SSPError(
+                f"worker {self.id} left, and whether its open clock was committed is not known: {error}"
+            ) from error
         with contextlib.suppress(SSPError):  # it saves others work, no more
             if commit and store is not None and clock.alive and store.opened() and len(self.members) == 1:
                 store.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
 
 import redis
@@ -11,6 +12,8 @@ from redis.retry import Retry
 from ..errors import UsageError
 from .replies import ReplyError, refused
 from .wire import Wire
+
+_ESCAPES = "a password in it is written with %2F for /, %3F for ?, %23 for # and %40 for @"
 
 
 class Endpoint:
@@ -28,17 +31,15 @@ class Endpoint:
         if parts.scheme not in ("redis", "rediss", "unix"):
             raise UsageError(f"a server's URL begins with redis://, rediss:// or unix://, not with {parts.scheme!r}")
         #: The URL without user, password and options: what may stand in messages.
-        self.label = f"{parts.scheme}://" + (
-            parts.netloc.rpartition("@")[2] + parts.path
-            if parts.scheme == "unix"
-            else (parts.netloc + parts.path).rpartition("@")[2]  # of a password with a / in it, a part is in the path
-        )
+        # of a password with a /, ? or # in it, a part stands beyond what a parser takes for the host
+        rest = text.partition("://")[2].rpartition("@")[2]
+        self.label = f"{parts.scheme}://" + re.split("[?#]", rest, maxsplit=1)[0]
         self.url = url
         try:
             pool = redis.ConnectionPool.from_url(text, protocol=2)
         except Exception as error:
             # what could not be understood may be a piece of the password
-            detail = "a password in it is written with %2F for / and %40 for @" if "@" in text else str(error)
+            detail = _ESCAPES if "@" in text else str(error)
             raise UsageError(f"{self.label} is not a server's URL: {detail}") from None
         self._class = pool.connection_class
         # after from_url: options in the URL would beat keyword arguments, and these are not the user's to change

@@ -273,6 +273,8 @@ class Wire:
         """Is there something to read within ``timeout`` seconds?"""
         if self._at < len(self._buffer) or (self._secure and self._socket.pending()):  # type: ignore[attr-defined]
             return True
+        if self._socket.fileno() < 0:
+            raise ConnectionError(f"the connection to {self.label} was closed in the middle of an exchange")
         poller = select.poll()
         poller.register(self._socket, select.POLLIN)
         return bool(poller.poll(max(0.0, timeout) * 1000))

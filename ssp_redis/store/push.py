@@ -40,6 +40,8 @@ class TablePush:
         self.clock = clock
         self.known = known
         self._done = done
+        #: Said again after an interruption, the deltas are the same, whatever the views have made of them meanwhile.
+        self._deltas = {id(view): view.frozen for view in views}
         self._nbytes = sum(view.layout.nbytes for view in views)
 
     @property
@@ -57,7 +59,7 @@ class TablePush:
         words = self._register()
         ring = self._ring
         for view in self.views:
-            layout, delta = view.layout, _frozen(view)
+            layout, delta = view.layout, self._delta(view)
             slot = ring.slot(layout.number, layout.slots)
             head = ring.heads.get((layout.number, slot))
             if head is None:
@@ -76,7 +78,7 @@ class TablePush:
             wire.call_all(registration)
         outstanding = replies = 0
         for view in self.views:
-            delta = _frozen(view)
+            delta = self._delta(view)
             for block, key, header in self._blocks(view):
                 part = as_bytes(delta[view.layout.extent(block)])
                 wire.send_set(key, header, part)
@@ -103,6 +105,11 @@ class TablePush:
         if self.views:
             self._ring.renew()
 
+    def _delta(self, view: View) -> Array:
+        delta = self._deltas[id(view)]
+        assert delta is not None
+        return delta
+
     def _register(self) -> list[bytes]:
         return register(self._keys, self._ring) if self.views else []
 
@@ -125,8 +132,3 @@ def register(keys: StoreKeys, ring: Ring) -> list[bytes]:
         return []
     ring.registered = True
     return [command("SADD", keys.rings, ring.name)]
-
-
-def _frozen(view: View) -> Array:
-    assert view.frozen is not None
-    return view.frozen

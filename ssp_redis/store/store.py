@@ -45,7 +45,7 @@ class Store(Writer):
     @property
     def unpushed(self) -> bool:
         """Has the open clock added anything?"""
-        return any(view.open is not None for view in self.opened())
+        return any(view.open is not None or view.frozen is not None for view in self.opened())
 
     # -- pushing -----------------------------------------------------------------------------------------------------
 
@@ -55,6 +55,8 @@ class Store(Writer):
         Args:
             known: the tick shall bring the tags since the end of the log as known here.
         """
+        for view in self.opened():
+            view.thaw()
         touched = [view for view in self.views.values() if view.open is not None]
         sparse = [view for view in self.sparse.values() if view.open is not None]
         for view in touched:

@@ -142,6 +142,13 @@ class View:
                 value += delta.reshape(shape)[rows]
         return value
 
+    def thaw(self) -> None:
+        """What was frozen was never sent (an interruption): it belongs to the open clock still."""
+        if self.frozen is not None:
+            if self.open is not None:
+                self.frozen += self.open
+            self.open, self.frozen = self.frozen, None
+
     def committed(self, clock: int) -> None:
         """The frozen delta is in the log."""
         if self.frozen is not None:

@@ -70,7 +70,7 @@ class TestWaiting:
                 call()
             assert time.monotonic() - begun < 1.5
         begun = time.monotonic()
-        with pytest.raises(SSPError, match="left without committing its open clock"):
+        with pytest.raises(SSPError, match="whether its open clock was committed is not known"):
             worker.leave()
         assert time.monotonic() - begun < 5
 

@@ -1,7 +1,8 @@
 """A tick that is answered as done, and stands nowhere in the log: what the explorer found of that.
 
-It takes a server that fell back and a tick that it took in between. A tick below the stored clock is taken for a replay,
-whoever's tick it was that brought the clock there. The first is closed by a rule of the client, the second is open.
+It takes a server that fell back and a tick that it took in between. A tick below the stored clock is taken for a
+replay, whoever's tick it was that brought the clock there. The first is closed by a rule of the client, the second is
+open.
 """
 
 from __future__ import annotations

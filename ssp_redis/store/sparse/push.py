@@ -10,6 +10,7 @@ from ..push import SMALL, TablePush, register
 from ..ring import Ring
 from ..view import View
 from .blobs import header_of, numbers_and_rows
+from .delta import RowDelta
 from .view import RowView, Written
 
 #: How many bytes of deltas may be unacknowledged at once.
@@ -36,6 +37,8 @@ class RowPush:
         done: Callable[[RowPush], None],
     ) -> None:
         self._dense = dense
+        #: Said again after an interruption, the deltas are the same, whatever the views have made of them meanwhile.
+        self._deltas = {id(view): view.frozen for view in views}
         self._keys = keys
         self._ring = ring
         self._views = views
@@ -51,13 +54,12 @@ class RowPush:
         words = [word for word in self._dense.note.partition(":")[2].split(",") if word]
         for view in self._views:
             layout = view.layout
-            assert view.frozen is not None
-            words.append(f"{layout.number}.{self._slot(view)}/{len(view.frozen.numbers)}")
+            words.append(f"{layout.number}.{self._slot(view)}/{len(self._delta(view).numbers)}")
         return f"{self._ring.number}:{','.join(words)}"
 
     def commands(self) -> list[bytes] | None:
         """All as commands for the tick's transaction, if they are small enough."""
-        if sum(view.frozen.nbytes for view in self._views if view.frozen) > SMALL:
+        if sum(self._delta(view).nbytes for view in self._views) > SMALL:
             return None
         dense = self._dense.commands()
         if dense is None:
@@ -114,12 +116,16 @@ class RowPush:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
+    def _delta(self, view: RowView) -> RowDelta:
+        delta = self._deltas[id(view)]
+        assert delta is not None
+        return delta
+
     def _slot(self, view: RowView) -> int:
         return self._ring.slot(view.layout.number, view.layout.slots)
 
     def _pieces(self, view: RowView) -> list[tuple[str, bytes, memoryview]]:
-        layout, ring, delta, slot = view.layout, self._ring, view.frozen, self._slot(view)
-        assert delta is not None
+        layout, ring, delta, slot = view.layout, self._ring, self._delta(view), self._slot(view)
         count = len(delta.numbers)
         found = []
         for i, part in enumerate(layout.pieces(count)):
@@ -134,8 +140,7 @@ class RowPush:
         A slot's first piece says how many there are, so those beyond must be gone before it is replaced.
         """
         written, slot, layout = view.slots_of(self._ring), self._slot(view), view.layout
-        assert view.frozen is not None
-        coming, there = len(layout.pieces(len(view.frozen.numbers))), written.get(slot)
+        coming, there = len(layout.pieces(len(self._delta(view).numbers))), written.get(slot)
         doomed = keys_of(self._keys, view, self._ring, slot, range(coming, there.pieces if there else 0))
         for other in self._spent(view):
             if other != slot:
@@ -144,9 +149,9 @@ class RowPush:
 
     def _note_written(self, view: RowView) -> None:
         """Not spent before the tick says where it is in the log."""
-        assert view.frozen is not None
-        pieces = len(view.layout.pieces(len(view.frozen.numbers)))
-        view.slots_of(self._ring)[self._slot(view)] = Written(1 << 62, pieces, view.frozen.nbytes)
+        delta = self._delta(view)
+        pieces = len(view.layout.pieces(len(delta.numbers)))
+        view.slots_of(self._ring)[self._slot(view)] = Written(1 << 62, pieces, delta.nbytes)
 
 
 def keys_of(keys: StoreKeys, view: RowView, ring: Ring, slot: int, pieces: range) -> list[str]:

@@ -91,6 +91,8 @@ def advance(reader: Reader, view: RowView, wire: Wire, learn: bool) -> bool:
     if not read_numbers(wire, view.layout, [piece for piece in pieces if piece.numbers is None]):
         view.forget()
         return False
+    # until both are done the view is worth nothing: pieces added twice would count twice, for everybody
+    view.end = -1
     view.pending.add(pieces)
     view.end = end
     view.own = min(reader.own, reader.complete) if view.ordered else reader.own

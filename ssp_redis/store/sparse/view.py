@@ -98,7 +98,17 @@ class RowView:
     def freeze(self) -> None:
         """The open clock's delta is about to be pushed."""
         if self.open is not None:
-            self.frozen, self.open = self.open.together(), None
+            together = self.open.together()
+            self.frozen, self.open = together, None
+
+    def thaw(self) -> None:
+        """What was frozen was never sent (an interruption): it belongs to the open clock still."""
+        if self.frozen is not None:
+            again = OpenDelta([self.frozen.numbers], [self.frozen.rows])
+            if self.open is not None:
+                more = self.open.together()
+                again.add(more.numbers, more.rows)
+            self.open, self.frozen = again, None
 
     def committed(self, clock: int) -> None:
         """The frozen delta is in the log."""
