@@ -27,7 +27,7 @@ class Account:
     #: time.monotonic() when it was admitted and when it was done: one clock for all processes of a machine.
     admitted: float = 0.0
     done: float = 0.0
-    #: How it ended: done, nothing (was done before), stopped, left, failed; running until then.
+    #: How it ended: done, nothing (was done before), stopped, left, evicted, failed, died; running until then.
     how: str = "running"
     #: Clocks ahead of the slowest, as far as it knows.
     lead: int = 0

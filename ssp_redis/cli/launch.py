@@ -52,14 +52,20 @@ _TELLING = (exits.USAGE, exits.NO_SERVER, exits.TIMED_OUT, exits.SUPERSEDED)
     metavar="CLOCKS|inf",
     help="Clocks that the fastest worker may lead the slowest: 0 is lock-step, inf unbounded.  [default: 0]",
 )
-@option("--clocks", "-c", type=click.IntRange(min=1), metavar="N", help="Clocks of each worker.  [default: the task's]")
+@option(
+    "--clocks",
+    "-c",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Clocks of each worker; a script finds them in $SSP_REDIS_CLOCKS.  [default: the task's]",
+)
 @option(
     "--straggle",
     type=StraggleType(),
     metavar="[ID:]HOW",
     multiple=True,
     help="Slow a worker down: 0:3x makes worker 0's clocks take three times as long, 0:20ms adds 20 ms, 20ms@10% does "
-    "so to everybody in one clock of ten. Several with commas.",
+    "so to everybody in one clock of ten. Several with commas. Tasks only.",
 )
 @url_option
 @job_option
@@ -85,7 +91,8 @@ def launch(
     """Run a whole job on this machine: so many worker processes, and a server for them.
 
     TASK is linreg (the default), softmax, or a class of your own as module:Class. SCRIPT is a Python file that calls
-    ssp_redis.join(); what stands behind it is the script's.
+    ssp_redis.join(); what stands behind it is the script's. The flags are what join() takes where it is not told
+    otherwise; --timeout limits join() and the wait for a server, for ticks have a timeout= of their own.
 
     Without a URL a private server is started, and ended with the job.
 

@@ -109,16 +109,21 @@ workers_option = option(
     "-n",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Start quorum: nobody starts before so many workers have joined.",
+    help="Start quorum: nobody starts before so many workers have joined.  [default: the job's; 1 in a new one]",
 )
 staleness_option = option(
     "--staleness",
     "-s",
     type=Staleness(),
     metavar="CLOCKS|inf",
-    help="Clocks that the fastest worker may lead the slowest: 0 is lock-step, inf unbounded.",
+    help="Clocks that the fastest worker may lead the slowest: 0 is lock-step, inf unbounded.  [default: the job's; 0 "
+    "in a new one]",
 )
-lease_option = option("--lease", type=Seconds(), help="Time after which a silent worker no longer holds the others up.")
+lease_option = option(
+    "--lease",
+    type=Seconds(),
+    help="Time after which a silent worker no longer holds the others up.  [default: the job's; 10 in a new one]",
+)
 run_option = option("--run", type=Name("run"), help="Name of the run; a new name starts from zero.")
 timeout_option = option("--timeout", type=Seconds(), help="Give up after waiting this long; exit code 75.")
 json_option = option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")

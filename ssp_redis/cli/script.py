@@ -18,7 +18,18 @@ from ssp_redis.cli.report import Reporter
 _PLACE = {"url": "url", "job": "job", "worker": "id", "workers": "workers", "staleness": "staleness", "run": "run"}
 
 
-def run_script(path: str, arguments: list[str], place: dict[str, Any], clocks: int | None, reporter: Reporter) -> None:
+#: What the environment does not tell ``join``, and the command line does.
+_TOLD = ("lease", "reconnect_timeout")
+
+
+def run_script(
+    path: str,
+    arguments: list[str],
+    place: dict[str, Any],
+    clocks: int | None,
+    reporter: Reporter,
+    timeout: float | None = None,
+) -> None:
     """Run ``path`` as the main program, with ``arguments`` as its own. Its exceptions, SystemExit too, come through."""
     for name, flag in _PLACE.items():
         if place.get(name) is not None:
@@ -33,7 +44,12 @@ def run_script(path: str, arguments: list[str], place: dict[str, Any], clocks: i
     joined: list[ssp_redis.Worker] = []
     real = ssp_redis.join
 
+    told = {name: place[name] for name in _TOLD if name in place}
+    if timeout is not None:
+        told["timeout"] = timeout
+
     def join(*args: Any, **options: Any) -> ssp_redis.Worker:
+        options = told | {name: value for name, value in options.items() if value is not None or name not in told}
         worker = real(*args, **options)
         if not joined:
             reporter.joined(worker)

@@ -11,14 +11,13 @@ from ssp_redis.cli import format
 from ssp_redis.cli.options import (
     TWINS,
     Name,
+    Seconds,
     Staleness,
     job_option,
     json_option,
-    lease_option,
     option,
     staleness_out,
     url_option,
-    workers_option,
 )
 from ssp_redis.cli.view import status_object, the_job
 from ssp_redis.config import UNSET, resolve_url
@@ -67,9 +66,9 @@ def snapshot(path: str, job: str | None, url: str | None, as_json: bool) -> None
 @job_option
 @url_option
 @option("--run", type=Name("run"), help="Name of the new run.  [default: RUN-restored-1, or the next number]")
-@workers_option
+@option("--workers", "-n", type=click.IntRange(min=1), metavar="N", help="Start quorum.")
 @option("--staleness", "-s", type=Staleness(), metavar="CLOCKS|inf", help="Clocks that the fastest may lead.")
-@lease_option
+@option("--lease", type=Seconds(), help="Time after which a silent worker no longer holds the others up.")
 @json_option
 def restore(
     path: str,

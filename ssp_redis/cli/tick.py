@@ -54,6 +54,9 @@ def tick(
 ) -> None:
     """Say that a worker has completed so many clocks, and wait until it may go on.
 
+    It begins the job if there is none, with -n workers (default 1), so a job's name that is mistyped is a job of its
+    own: it cannot be checked.
+
     For shell scripts: it joins if need be, and ends without leaving, so that the lease (make it longer than a clock
     takes) goes on until the next call. The clock is stated, not counted: a call may be repeated, after a timeout (exit
     code 75) too.

@@ -51,7 +51,9 @@ class Watch:
             self._said.add(child.fate)
             goes_on = "; the others go on" if len(others) > len(waiting) else ""
             who = click.style(f"worker {child.worker}", bold=True)
-            if "\n" in child.fate:  # a traceback
+            if child.account.how == "evicted":
+                self.board.say(f"{who}, at clock {child.account.clock}, was evicted{_because(child.fate)}{goes_on}")
+            elif "\n" in child.fate:  # a traceback
                 self.board.say(f"{who} failed{at}{goes_on}:\n{child.fate}")
             else:
                 self.board.say(f"{who}{at}: {child.fate}{goes_on}")
@@ -82,6 +84,12 @@ def refuse_a_running_job(url: str, name: str) -> None:
             f"job {name} is running: {who}{', …' if len(live) > 3 else ''}. Name another one with --job, add workers "
             f"to this one with `ssp-redis worker --job {name}`, or end it with `ssp-redis stop --job {name}`."
         )
+
+
+def _because(fate: str) -> str:
+    """The reason, where nobody asked for the eviction."""
+    reason = fate.partition(": ")[2].partition(";")[0]
+    return f": {reason}" if reason.startswith("its lease") else ""
 
 
 def _alive(pid: int) -> bool:

@@ -38,7 +38,7 @@ from ssp_redis.cli.straggle import Straggle, StraggleType
 from ssp_redis.cli.summary import Outcome, as_object, as_text, nothing_left, outcome, stopped
 from ssp_redis.cli.target import Target, TargetCommand, target_argument
 from ssp_redis.config import resolve_url
-from ssp_redis.errors import SSPError
+from ssp_redis.errors import Evicted, SSPError
 
 
 @click.command(cls=TargetCommand, epilog=TWINS)
@@ -53,14 +53,14 @@ from ssp_redis.errors import SSPError
     "-c",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Clock at which the work is done.  [default: the task's]",
+    help="Clock at which the work is done; a script finds it in $SSP_REDIS_CLOCKS.  [default: the task's]",
 )
 @option(
     "--straggle",
     type=StraggleType(),
     metavar="[ID:]HOW",
     multiple=True,
-    help="Be slow: 3x, 20ms, 20ms@10%; 0:3x only as worker 0.",
+    help="Be slow: 3x, 20ms, 20ms@10%; 0:3x only as worker 0. Tasks only.",
 )
 @run_option
 @lease_option
@@ -89,8 +89,9 @@ def worker(
     Without --id the lowest free id is taken. A worker that was there before goes on at its clock; one that was done
     says that nothing is left to do, and exits with 0.
 
-    TASK is linreg (the default), softmax, or a class of your own as module:Class. SCRIPT is a Python file; it takes its
-    place from the environment, which the flags set, so that ssp_redis.join() needs no arguments.
+    TASK is linreg (the default), softmax, or a class of your own as module:Class. SCRIPT is a Python file that calls
+    ssp_redis.join(), which needs no arguments: the flags are what it takes where it is not told otherwise. --timeout
+    limits join() and the wait for a server; a script's ticks have a timeout= of their own.
 
     \b
       ssp-redis worker --id 3 -n 4 --url redis://host:6379 softmax
@@ -109,7 +110,7 @@ def worker(
         "run": run,
     }
     place = {name: value for name, value in place.items() if value is not None}
-    if timeout is not None and not target.is_script:
+    if timeout is not None:
         # A server that is away is also something that one waits for.
         place["reconnect_timeout"] = min(timeout, 30.0)
     if staleness is not None:
@@ -124,7 +125,7 @@ def worker(
             show = stack.enter_context(_Draw(f"{target.title} · job {job}", clocks, quiet))
         reporter = stack.enter_context(Reporter(account, show))
         if target.is_script:
-            run_script(target.name, target.arguments, place, clocks, reporter)
+            run_script(target.name, target.arguments, place, clocks, reporter, timeout)
         else:
             rules = [rule for rules in straggle for rule in rules]
             clocks = run_task(target.make(), place, clocks, rules, reporter, timeout)
@@ -180,7 +181,9 @@ class _Tell(_Show):
             foreseen: str | None = exits.trace_of(error)
         else:
             foreseen = exits.message_of(error) if error and code is not None else None
-        if self._account.how == "running":
+        if isinstance(error, Evicted):
+            self._account.how = "evicted"
+        elif self._account.how == "running":
             self._account.how = "left" if isinstance(error, KeyboardInterrupt) else "failed"
         self._channel.send_last("end", account=self._account.to_json(), error=foreseen)
         if error and code is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -147,6 +148,21 @@ def test_a_launch_whose_worker_was_killed_fails(start: Start, url: str, job: str
     assert process.returncode == 1
     assert "1 of 2 workers failed" in err
     assert '"why": "killed by SIGKILL"' in out
+
+
+def test_a_worker_that_is_evicted_is_named_with_its_clock(
+    running: tuple[subprocess.Popen[str], dict[str, int]], url: str, job: str
+) -> None:
+    process, pids = running
+    with Job(url, job) as view:
+        view.evict(2)
+        until(lambda: gone(pids["2"]), "it has ended", 15)
+        before = view.status().min_clock
+        until(lambda: view.status().min_clock > before + 20, "the others go on", 10)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=20)
+    assert re.search(r"worker 2, at clock \d+, was evicted; the others go on\n", err), err
+    assert "evicted" in out
 
 
 def test_when_one_cannot_start_the_others_do_not_wait_for_the_quorum(ssp: Run, tmp_path: Path) -> None:

@@ -123,3 +123,20 @@ def test_a_job_that_is_stopped_ends_its_worker_at_the_end_of_a_clock(ssp: Run, u
 def test_parameters_that_cannot_be_told_apart_from_noise_are_still_numbers(ssp: Run, url: str, job: str) -> None:
     done = ssp("worker", "--url", url, "--job", job, "--clocks", "1", "--json")
     assert set(done.json["parameters"]) == {"weight", "bias"}
+
+
+def test_a_script_gets_the_lease_and_the_timeout_unless_it_says_otherwise(
+    ssp: Run, url: str, new_job: Callable[[], str], tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, sys, ssp_redis\n"
+        "words = {'lease': float(sys.argv[1])} if sys.argv[1:] else {'lease': None}\n"
+        "with ssp_redis.join(**words) as worker:\n"
+        "    print('lease', ssp_redis.Job(os.environ['SSP_REDIS_URL'], worker.job).status().lease)\n"
+    )
+    words = ("worker", "--url", url, "--job")
+    assert "lease 50.0" in ssp(*words, new_job(), "--lease", "50", "train.py").out
+    assert "lease 50.0" in ssp(*words, new_job(), "train.py", SSP_REDIS_LEASE="50").out
+    assert "lease 60.0" in ssp(*words, new_job(), "--lease", "50", "train.py", "60").out
+    done = ssp(*words, new_job(), "-n", "2", "--timeout", "0.3", "train.py", code=75)
+    assert "1 of 2" in done.err
