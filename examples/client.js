@@ -1,20 +1,20 @@
 // A worker in another language, written from lua/README.md: joins a job, ticks beside whoever else is in it, leaves.
-// The clock alone, no tables. Usage: node client.js redis://HOST:PORT|unix:///PATH JOB WORKER CLOCKS
+// The clock alone, no tables. It adopts the job's settings: start the others first, or it begins a job of its own.
 const { readFileSync } = require('fs'), { randomBytes } = require('crypto'), { createInterface } = require('readline');
 const net = require('net'), os = require('os'), [url, job, worker, clocks] = process.argv.slice(2);
+if (!clocks) process.exit(console.error('usage: node client.js redis://HOST:PORT|unix:///PATH JOB WORKER CLOCKS') || 2);
 const fail = (error) => { console.error(`worker ${worker}: ${error.message}`); process.exit(1); };
 
 // Redis. Every reply that is asked for here is one line of text, so its lines are all that has to be told apart.
 function connect(heard) { // returns ask(...words), a promise of the reply; messages go to heard()
-  const { protocol, pathname: path, hostname: host, port } = new URL(url), asked = [];
+  const { protocol, pathname: path, hostname: host, port } = new URL(url), asked = [], lines = [];
   const socket = net.connect(protocol === 'unix:' ? { path } : { host, port: port || 6379, noDelay: true });
   socket.on('error', fail).on('close', () => fail(new Error('connection lost'))); // to go on: reconnect, sync first
-  let lines = [];
   createInterface({ input: socket }).on('line', (line) => {
     lines.push(line);
     const kind = lines[0][0], wanted = lines[2] === 'message' ? 7 : kind === '*' ? 6 : kind === '$' ? 2 : 1;
     if (lines.length < wanted && lines[0] !== '$-1') return;
-    lines = [];
+    lines.length = 0;
     if (wanted === 7) heard(line);
     else asked.shift()[kind === '-' ? 1 : 0](kind === '-' ? new Error(line) : line === '$-1' ? null : line);
   });
