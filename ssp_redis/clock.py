@@ -348,6 +348,11 @@ class Clock:
             self._deferred.pop(0)()
 
     @property
+    def idle_ear(self) -> bool:
+        """Is there a subscription that an unbounded worker would never read?"""
+        return self._subscriber is not None and self.standing.staleness < 0
+
+    @property
     def local(self) -> int:
         """Ticks completed, those included that are not flushed yet."""
         return self.clock + self.ahead
@@ -471,8 +476,7 @@ class Clock:
                 self.waits.seconds += time.monotonic() - begun
         if self._deferred:
             self._catch_up()
-        if self.standing.staleness < 0 and self._subscriber is not None:
-            # an unbounded worker never reads what it subscribed to
+        if self.idle_ear and self._subscriber is not None:
             self._subscriber.close()
             self._subscriber = None
 

@@ -196,7 +196,9 @@ class Worker:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._clock.link.within(timeout):
             self._advance(timeout)
-            self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            clock = self._clock
+            if clock.idle_ear or not clock.admitted or clock.standing.stopped:
+                self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         return self.clock
 
     def advance(self, timeout: float | None = None) -> int:
@@ -364,7 +366,10 @@ class Worker:
         """Will a read at ``clock`` need the tags?"""
         assert self._store is not None
         renewal = self._renewal()
-        return any(v.taken is not None and clock - v.taken.clock >= renewal for v in self._store.opened())
+        for view in self._store.opened():
+            if view.taken is not None and clock - view.taken.clock >= renewal:
+                return True
+        return False
 
     def usable(self) -> None:
         """Raise what makes this worker unusable, if anything does."""

@@ -22,6 +22,8 @@ LARGEST = 512 << 20
 BLOCK = 1 << 20
 #: A table is cut into shares of at least about this size, one per worker at the most (bytes).
 SHARE = 1 << 18
+#: A table of one block of at most this size is read in one call (bytes).
+_SMALL = 1 << 13
 #: A ring has as many slots as fit in this, within 3 … 64 (bytes).
 _RING = 1 << 20
 
@@ -98,6 +100,11 @@ class Layout:
     def blocks(self) -> int:
         """Number of blocks that hold rows."""
         return len(self._extents)
+
+    @cached_property
+    def small(self) -> bool:
+        """Is the whole table one block of a few pages?"""
+        return self.blocks == 1 and self.nbytes <= _SMALL
 
     def blocks_of(self, share: int) -> range:
         """The blocks of a share."""

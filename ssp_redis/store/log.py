@@ -6,11 +6,10 @@ are in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(NamedTuple):
     """One entry of the log. ``kind``: j joined, t ticked, l left, r restored after a rollback."""
 
     kind: str
@@ -24,7 +23,7 @@ class Tag:
     slots: dict[int, int]
     text: str
     #: table number → rows in that slot, for sparse tables.
-    rows: dict[int, int] = field(default_factory=dict)
+    rows: dict[int, int]
 
     @classmethod
     def parse(cls, text: str) -> Tag:

@@ -162,20 +162,56 @@ class View:
     ) -> list[Fetch | Step]:
         """What to get and add to bring shares to the version ``end``, the cheaper way, in order."""
         work: list[Fetch | Step] = []
-        number = self.layout.number
         for share in shares:
-            base, generation = bases[f"{number}.{share}"]
-            lacking, newer = self.lacking(log, self.versions[share], end), self.lacking(log, base, end)
-            if lacking is None or (
-                newer is not None
-                and base > self.versions[share]
-                and 1 + self._foreign(newer, incarnation) < self._foreign(lacking, incarnation)
-            ):
+            base, generation = bases[f"{self.layout.number}.{share}"]
+            anew, tags = self._way(share, log, end, base, incarnation)
+            if anew:
                 work += self._base(share, generation, epoch)
-                lacking = newer
-            for tag in lacking or ():
+            for tag in tags:
                 work += self._delta(share, tag, incarnation)
         return work
+
+    def _way(self, share: int, log: Log, end: int, base: int, incarnation: int) -> tuple[bool, list[Tag]]:
+        """The cheaper way to ``end``: whether to start anew from the base, and the tags whose deltas follow."""
+        lacking = self.lacking(log, self.versions[share], end)
+        if lacking is not None and (base <= self.versions[share] or self._foreign(lacking, incarnation) < 2):
+            return False, lacking
+        newer = self.lacking(log, base, end)
+        if lacking is None or (
+            newer is not None and 1 + self._foreign(newer, incarnation) < self._foreign(lacking, incarnation)
+        ):
+            return True, newer or []
+        return False, lacking
+
+    def bring_small(
+        self, wire: Wire, log: Log, end: int, bases: dict[str, tuple[int, int]], incarnation: int
+    ) -> bool | None:
+        """What :meth:`plan` and :meth:`bring` do, for a table of one small block, whose cost is the number of calls.
+
+        Returns None when it has to be done the long way, from the base.
+        """
+        number, block = self.layout.number, self.layout.block(0)
+        anew, tags = self._way(0, log, end, bases[f"{number}.0"][0], incarnation)
+        if anew:
+            return None
+        foreign = [tag for tag in tags if not self._mine(tag, incarnation)]
+        values: list[bytes | None] = []
+        if foreign:
+            values = wire.call("MGET", *(self.keys.slot(number, 0, tag.ring, tag.slots[number]) for tag in foreign))
+        for tag, value in zip(foreign, values, strict=True):
+            expected = delta_header(block, tag.incarnation, tag.clock, tag.number, tag.slots[number])
+            if value is None or value[:HEADER_SIZE] != expected:
+                self.versions[0] = -1
+                return False
+        arrived = iter(values)
+        self.versions[0] = -1  # until all of it is in, it is nothing
+        for tag in tags:
+            if self._mine(tag, incarnation):
+                self.master += self.held[tag.clock]
+            else:
+                self.master += np.frombuffer(next(arrived) or b"", self.master.dtype, offset=HEADER_SIZE)
+        self.versions[0] = end
+        return True
 
     def lacking(self, log: Log, version: int, end: int) -> list[Tag] | None:
         """The tags between two versions that touch this table, in the order in which they are summed.
