@@ -383,13 +383,16 @@ class Clock:
         return tags
 
     def _drain(self) -> None:
-        """Take what was announced off the socket: who never waits would let it pile up in the server."""
+        """Take what was announced off the socket, and note it: who never waits would let it pile up in the server."""
         assert self._subscriber is not None
         try:
-            self._subscriber.last(0.0)
+            message = self._subscriber.last(0.0)
         except (OSError, ReplyError):
             self._subscriber.close()
             self._subscriber = None  # the next wait makes another, and asks
+            return
+        if message is not None:
+            self._hear(message)
 
     @property
     def interrupted(self) -> bool:
@@ -532,7 +535,7 @@ class Clock:
         self._note(
             Standing(
                 self.caller.epoch,
-                int(low),
+                max(int(low), self.standing.min_clock),  # it never falls within an epoch; a late message is older
                 int(staleness),
                 int(membership),
                 stop == "1",
