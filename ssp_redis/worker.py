@@ -366,10 +366,7 @@ class Worker:
         """Will a read at ``clock`` need the tags?"""
         assert self._store is not None
         renewal = self._renewal()
-        for view in self._store.opened():
-            if view.taken is not None and clock - view.taken.clock >= renewal:
-                return True
-        return False
+        return any(v.taken is not None and clock - v.taken.clock >= renewal for v in self._store.opened())
 
     def usable(self) -> None:
         """Raise what makes this worker unusable, if anything does."""
