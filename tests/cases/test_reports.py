@@ -5,6 +5,7 @@ Those that a test of the clock or of the tables proves are named there, in its d
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -184,7 +185,10 @@ class TestTheServer:
 
     def test_keys_are_declared_and_of_one_slot(self, new_server: Callable[..., Any]) -> None:
         """taskforcesh/bullmq#3760, langgenius/dify#31700: undeclared or cross-slot keys. A cluster's node checks."""
-        server = new_server(tcp=True, args=["--cluster-enabled", "yes"])
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            bus = str(free.getsockname()[1])  # by default it is the port + 10000, which may be beyond the last
+        server = new_server(tcp=True, args=["--cluster-enabled", "yes", "--cluster-port", bus])
         with redis.Redis.from_url(server.url) as client:
             client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
             eventually(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"))
