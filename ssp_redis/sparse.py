@@ -15,7 +15,7 @@ from .store.blob import DTYPES, dtype_of
 from .store.sparse.initial import INITIALIZERS
 from .store.sparse.layout import RowLayout
 from .store.sparse.view import RowView
-from .table import as_array
+from .table import as_array, fit
 
 Array = NDArray[Any]
 Rows = Sequence[int] | NDArray[np.integer]
@@ -81,7 +81,7 @@ class SparseTable:
         """
         self._owner.usable()
         chosen = check_rows(self._view.layout, rows)
-        array = self._fit(as_array(f"table {self.name}: the delta", delta))
+        array = fit(self.name, self.dtype, self._stored, as_array(f"table {self.name}: the delta", delta))
         expected = (len(chosen), *self.shape[1:])
         if array.shape != expected:
             raise TableMismatch(f"table {self.name}: {len(chosen)} rows need a delta of {expected}, not {array.shape}")
@@ -95,18 +95,6 @@ class SparseTable:
         if len(chosen):
             layout = self._view.layout
             self._view.add(layout.numbers(chosen), array.reshape(len(chosen), layout.width))
-
-    def _fit(self, array: Array) -> Array:
-        """The same values in the dtype in which the table is summed."""
-        if array.dtype == self._stored:
-            return array
-        if array.dtype != self.dtype and not np.can_cast(array.dtype, self._stored, "same_kind"):
-            raise TableMismatch(f"table {self.name} is {self.dtype}: a delta of {array.dtype} does not fit into it")
-        with np.errstate(over="ignore"):
-            fitted = array.astype(self._stored)
-        if self._stored.kind == "i" and not np.array_equal(fitted, array):
-            raise TableMismatch(f"table {self.name} is {self.dtype}: the delta of {array.dtype} has values beyond it")
-        return fitted
 
 
 def pick(view: RowView, rows: Rows, read: Callable[[Array], Array]) -> Array:

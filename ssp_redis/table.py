@@ -41,6 +41,19 @@ def as_array(what: str, value: object) -> Array:
         raise UsageError(f"{what} is not an array: {error}") from None
 
 
+def fit(table: str, dtype: np.dtype[Any], stored: np.dtype[Any], delta: Array) -> Array:
+    """The same values in the dtype in which a table is summed."""
+    if delta.dtype == stored:
+        return delta
+    if delta.dtype != dtype and not np.can_cast(delta.dtype, stored, "same_kind"):
+        raise TableMismatch(f"table {table} is {dtype}: a delta of {delta.dtype} does not fit into it")
+    with np.errstate(over="ignore"):
+        fitted = delta.astype(stored)
+    if stored.kind == "i" and not np.array_equal(fitted, delta):
+        raise TableMismatch(f"table {table} is {dtype}: the delta of {delta.dtype} has values beyond it")
+    return fitted
+
+
 class Table:
     """One shared numpy array.
 
@@ -88,8 +101,7 @@ class Table:
         """
         self._owner.usable()
         array = as_array(f"table {self.name}: the delta", delta)
-        if array.dtype != self._stored:
-            array = self._fit(array)
+        array = fit(self.name, self.dtype, self._stored, array)
         if rows is None:
             if array.shape != self.shape:
                 raise TableMismatch(f"table {self.name} has shape {self.shape}, the delta {array.shape}")
@@ -102,16 +114,6 @@ class Table:
             raise TableMismatch(f"table {self.name}: {len(chosen)} rows need a delta of {expected}, not {array.shape}")
         self._check_finite(array)
         self._view.add_rows(array, chosen)
-
-    def _fit(self, array: Array) -> Array:
-        """The same values in the dtype in which the table is summed."""
-        if array.dtype != self.dtype and not np.can_cast(array.dtype, self._stored, "same_kind"):
-            raise TableMismatch(f"table {self.name} is {self.dtype}: a delta of {array.dtype} does not fit into it")
-        with np.errstate(over="ignore"):
-            fitted = array.astype(self._stored)
-        if self._stored.kind == "i" and not np.array_equal(fitted, array):
-            raise TableMismatch(f"table {self.name} is {self.dtype}: the delta of {array.dtype} has values beyond it")
-        return fitted
 
     def _check_finite(self, array: Array) -> None:
         if self._stored.kind == "i":

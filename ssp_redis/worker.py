@@ -388,7 +388,7 @@ class Worker:
         begun = time.perf_counter()
         known = store.at == clock.local and store.serves(epoch, standing.membership, clock.local, standing.staleness)
         store.folder.refresh(view, not known, clock.clock, together=standing.staleness == 0)
-        self._note_losses(store.inquest())
+        self._clock.note_losses(store.inquest())
         store.folder.tend()
         if view.taken is None:
             # some of its shares were folded, and so brought further than the others
@@ -411,7 +411,7 @@ class Worker:
         known = store.at == clock.local and store.serves(epoch, standing.membership, clock.local, standing.staleness)
         values = reading.read(store, view, wanted, renew, not known)
         if renew:
-            self._note_losses(store.inquest())
+            self._clock.note_losses(store.inquest())
             folding.tend(store)
             store.tidy()
         self._pull_seconds += time.perf_counter() - begun
@@ -419,10 +419,6 @@ class Worker:
 
     def _rolled_back(self, first: int, clock: int) -> list[Loss]:
         return self._store.rolled_back(first, clock) if self._store is not None else []
-
-    def _note_losses(self, losses: list[Loss]) -> None:
-        if losses:
-            self._clock.note_losses(losses)
 
     # -- accounting and leaving --------------------------------------------------------------------------------------
 

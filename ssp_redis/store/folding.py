@@ -196,7 +196,10 @@ class Folder:
     @property
     def idles(self) -> bool:
         """Is there a table large enough to be worth folding while waiting?"""
-        return any(view.layout.nbytes > SMALL and view.master_known for view in self._store.views.values())
+        return bool(self._large())
+
+    def _large(self) -> list[View]:
+        return [view for view in self._store.views.values() if view.layout.nbytes > SMALL and view.master_known]
 
     def idle(self, clock: int) -> bool:
         """While there is nothing else to do: sum what is in, for oneself and for those who are late.
@@ -204,12 +207,11 @@ class Folder:
         Returns False when there was nothing to fold.
         """
         store = self._store
-        large = [view for view in store.views.values() if view.layout.nbytes > SMALL and view.master_known]
         store.host.run(store.learn)
         if store.log.end == self._idle_end:
             return False
         self._idle_end = store.log.end
-        for view in large:
+        for view in self._large():
             mine = [share for share in range(view.layout.shares) if self._mine(share, clock)]
             store.bring(view, mine, learn=False)
             self.publish(view, [share for share in mine if self._behind(view, share) > 2])
