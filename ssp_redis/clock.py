@@ -73,7 +73,7 @@ class Push(Protocol):
         """The last attempt's fate is unknown: the next one goes to a fresh ring, where no late duplicate can land."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _Pending:
     """A tick that was begun and whose answer is not in yet."""
 
@@ -119,8 +119,8 @@ class Clock:
         self.on_members: Callable[[], None] | None = None
         self._subscriber: Subscriber | None = None
         self._heartbeat: Heartbeat | None = None
-        #: Ticks completed, as the store knows, and those that are not flushed yet.
-        self.clock = self.ahead = 0
+        #: Ticks completed, as the store knows, and with those that are not flushed yet.
+        self.clock = self.local = 0
         self._pending: _Pending | None = None
         self._refused: Refusal | None = None
         self._member = False
@@ -128,6 +128,7 @@ class Clock:
         self._depth = forks.depth()
         self._pid = os.getpid()
         self._restored = "-"
+        self._waited = 0
         self._deferred: list[Callable[[], object]] = []
 
     # -- joining and leaving -----------------------------------------------------------------------------------------
@@ -165,7 +166,7 @@ class Clock:
         self.lease = joined.lease
         self.reproducible = joined.reproducible
         self.dropped = joined.dropped
-        self.clock = joined.standing.clock
+        self.clock = self.local = joined.standing.clock
         self.standing = joined.standing
         self._known(joined.position, joined.tag)
         self.link.greet = self._greet
@@ -227,6 +228,8 @@ class Clock:
 
     def usable(self) -> None:
         """Raise what makes this clock unusable, if anything does."""
+        if self.alive:
+            return
         if self._closed:
             raise SSPError("this worker has left its job: join again")
         if forks.depth() != self._depth:
@@ -298,6 +301,7 @@ class Clock:
         if clock > self.clock:
             if self._pending is not None:
                 self._pending.move(clock - self.clock)
+            self.local += clock - self.clock
             self.clock = clock
 
     def note_losses(self, losses: list[Loss]) -> None:
@@ -348,14 +352,9 @@ class Clock:
             self._deferred.pop(0)()
 
     @property
-    def idle_ear(self) -> bool:
-        """Is there a subscription that an unbounded worker would never read?"""
-        return self._subscriber is not None and self.standing.staleness < 0
-
-    @property
-    def local(self) -> int:
-        """Ticks completed, those included that are not flushed yet."""
-        return self.clock + self.ahead
+    def ahead(self) -> int:
+        """Ticks that are not flushed yet."""
+        return self.local - self.clock
 
     @property
     def admitted(self) -> bool:
@@ -376,23 +375,18 @@ class Clock:
             self._pending = _Pending(self.clock, self.local, push)
         tags = self.run(self._state_tick, limit)
         self.waits.ticks += 1
-        if self.waits.ticks % _DRAIN == 0 and self._subscriber is not None:
-            self._drain()
+        if self.waits.ticks % _QUIET == 0:
+            self._cover_ear()
         if self._deferred:
             self._catch_up()
         return tags
 
-    def _drain(self) -> None:
-        """Take what was announced off the socket, and note it: who never waits would let it pile up in the server."""
-        assert self._subscriber is not None
-        try:
-            message = self._subscriber.last(0.0)
-        except (OSError, ReplyError):
+    def _cover_ear(self) -> None:
+        """Who has not waited lately need not be told: it costs the server a write a message, which piles up unread."""
+        if self._waited == self.waits.waits and self._subscriber is not None:
             self._subscriber.close()
             self._subscriber = None  # the next wait makes another, and asks
-            return
-        if message is not None:
-            self._hear(message)
+        self._waited = self.waits.waits
 
     @property
     def interrupted(self) -> bool:
@@ -421,8 +415,7 @@ class Clock:
         # under way, which is said again and changes nothing.
         if pending.push is not None:
             pending.push.committed(end)
-        ahead = self.ahead - (pending.wanted - self.clock)
-        self.ahead, self.clock, self._pending = ahead, pending.wanted, None
+        self.clock, self._pending = pending.wanted, None
 
     def _send_tick(self, wire: Wire, pending: _Pending, note: str, known: int) -> list[str]:
         push = pending.push
@@ -479,9 +472,6 @@ class Clock:
                 self.waits.seconds += time.monotonic() - begun
         if self._deferred:
             self._catch_up()
-        if self.idle_ear and self._subscriber is not None:
-            self._subscriber.close()
-            self._subscriber = None
 
     def _listen(self, deadline: float | None, lead: int | None, joining: bool, quiet: bool) -> None:
         if self._subscriber is None:
@@ -569,7 +559,7 @@ class Clock:
         )
 
 
-#: Ticks after which the subscription is read even if nothing had to be waited for.
-_DRAIN = 64
+#: Ticks without a wait after which the subscription is given up.
+_QUIET = 256
 #: Refusals that end a membership.
 _FINAL = (Code.LOST, Code.SUPERSEDED, Code.DEPARTED)

@@ -101,7 +101,8 @@ class Script:
 
 def words(reply: bytes) -> list[str]:
     """The words of an answer after its code; every code but 0 is raised as :class:`Refusal`."""
-    code, *rest = reply.decode().split(" ")
+    answer = reply.decode().split(" ")
+    code = answer.pop(0)
     if code != "0":
-        raise Refusal(Code(int(code)), rest)
-    return rest
+        raise Refusal(Code(int(code)), answer)
+    return answer

@@ -31,10 +31,8 @@ class Standing(NamedTuple):
     @classmethod
     def of(cls, answer: list[str]) -> Standing:
         """Read the first eight words after the code."""
-        epoch, low, staleness, membership, stop, started, clock, end = answer[:8]
-        return cls(
-            int(epoch), int(low), int(staleness), int(membership), stop == "1", started == "1", int(clock), int(end)
-        )
+        epoch, low, staleness, membership, stop, started, clock, end = map(int, answer[:8])
+        return cls(epoch, low, staleness, membership, stop == 1, started == 1, clock, end)
 
     def admits(self, clock: int) -> bool:
         """May a worker at ``clock`` run? The test comes after the increment."""

@@ -192,14 +192,19 @@ class Worker:
             JobStopped: the job was stopped; the clock has advanced.
             Evicted, Superseded, StateLost, RolledBack, ServerUnavailable, ServerRefused: :mod:`ssp_redis.errors`.
         """
-        timeout = check_timeout(timeout)
-        deadline = None if timeout is None else time.monotonic() + timeout
+        if timeout is None:
+            return self._tick(None, None)
+        timeout = check_timeout(timeout) or 0.0
+        deadline = time.monotonic() + timeout
         with self._clock.link.within(timeout):
-            self._advance(timeout)
-            clock = self._clock
-            if clock.idle_ear or not clock.admitted or clock.standing.stopped:
-                self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        return self.clock
+            return self._tick(timeout, deadline)
+
+    def _tick(self, timeout: float | None, deadline: float | None) -> int:
+        self._advance(timeout)
+        clock = self._clock
+        if not clock.admitted or clock.standing.stopped:
+            self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return clock.local
 
     def advance(self, timeout: float | None = None) -> int:
         """The first half of a tick: commit and advance; what is still owed of the last tick is finished first."""
@@ -211,15 +216,15 @@ class Worker:
         clock = self._clock
         if clock.interrupted or clock.ahead >= self._flush_every:
             self._commit()  # an interruption ended the last tick half-way; this call completes it
-            return self.clock
+            return clock.local
         if not clock.admitted:
             # a second tick after a timed-out wait would take the lead to s + 2
             self.wait(timeout)
         clock.usable()
-        clock.ahead += 1
+        clock.local += 1
         if clock.ahead >= self._flush_every or not clock.admitted:
             self._commit()
-        return self.clock
+        return clock.local
 
     def wait(self, timeout: float | None = None) -> None:
         """The second half of a tick: block until admitted."""
@@ -266,19 +271,20 @@ class Worker:
         with contextlib.suppress(JobStopped):
             if self.clock < count:
                 self.wait()  # one that is owed: a tick may have ended in a timeout or a stop
-        while self.clock < count and not self.stopped:
-            yield self.clock
+        clock = self._clock
+        while clock.local < count and not clock.standing.stopped:
+            yield clock.local
             try:
                 self.tick()
             except JobStopped:
                 return
-        if self.clock >= count:
+        if clock.local >= count:
             self._why = "done"
 
     def _commit(self) -> None:
         begun = time.perf_counter()
         clock, store = self._clock, self._store
-        push = store.prepare(self._due(clock.local + 1)) if store is not None and not clock.interrupted else None
+        push = store.prepare(self._due(clock.local)) if store is not None and not clock.interrupted else None
         tags = clock.advance(push)
         if store is not None and tags is not None:
             store.hear(tags, clock.standing.membership)
@@ -365,8 +371,8 @@ class Worker:
     def _due(self, clock: int) -> bool:
         """Will a read at ``clock`` need the tags?"""
         assert self._store is not None
-        renewal = self._renewal()
-        return any(v.taken is not None and clock - v.taken.clock >= renewal for v in self._store.opened())
+        oldest = clock - self._renewal()
+        return any(view.taken is not None and view.taken.clock <= oldest for view in self._store.opened())
 
     def usable(self) -> None:
         """Raise what makes this worker unusable, if anything does."""
@@ -469,7 +475,7 @@ class Worker:
                 if clock.interrupted:
                     self._commit()
                 if store is not None and store.unpushed:
-                    clock.ahead = max(1, clock.ahead)
+                    clock.local = max(clock.local, clock.clock + 1)
                 if clock.ahead:
                     self._commit()
         except SSPError as error:

@@ -14,7 +14,7 @@ def encode(words: Iterable[Word]) -> bytes:
     """The words of a command as RESP bulk strings, without the count in front."""
     parts: list[bytes] = []
     for word in words:
-        data = word if type(word) is bytes else str(word).encode()
+        data = word if type(word) is bytes else b"%d" % word if type(word) is int else str(word).encode()
         parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
     return b"".join(parts)
 

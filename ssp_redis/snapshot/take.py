@@ -76,7 +76,7 @@ def _attempt(job: str, keys: JobKeys, reader: Reader) -> Snapshot | None:
         return None
     clocks = moment.clocks
     for tag in reader.log.since(moment.end, reader.log.end):
-        if tag.slots.keys() - {view.layout.number for view in views}:
+        if (tag.slots.keys() | tag.values.keys()) - {view.layout.number for view in views}:
             return None  # a table that was made meanwhile
         clocks.apply(tag)
     if reader.host.reproducible:

@@ -19,6 +19,8 @@ from .making import Writer, write_scratch
 from .push import SMALL
 from .view import View
 
+#: A base is at most about so many entries of the log behind, or one clock where that has more.
+_LAG = 1024
 #: A share that costs more values than this is worth waiting for its owner's base.
 _WORTH = 1
 #: Shortest and longest time to wait for an owner (seconds).
@@ -182,7 +184,8 @@ class Folder:
                 self.fold(view, due)
 
     def _due(self, view: View) -> list[int]:
-        end, lag = self._store.horizon(), max(1, len(self.members()) * view.layout.slots // 2)
+        members = len(self.members())
+        end, lag = self._store.horizon(), max(1, members, min(members * view.layout.slots // 2, _LAG))
         return [
             share
             for share in range(view.layout.shares)

@@ -24,8 +24,10 @@ BLOCK = 1 << 20
 SHARE = 1 << 18
 #: A table of one block of at most this size is read in one call (bytes).
 _SMALL = 1 << 13
-#: A ring has as many slots as fit in this, within 3 … 64 (bytes).
-_RING = 1 << 20
+#: Deltas of a table of at most this size stand in the tags of their ticks (bytes).
+_INLINE = 64
+#: A ring has as many slots as fit in this (bytes), within 3 … 64; of an inline table, where they only count, 512.
+_RING, _LEAST, _MOST, _MOST_INLINE = 1 << 20, 3, 64, 512
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Layout:
         block_rows = math.ceil(share_rows / blocks)
         blocks = math.ceil(share_rows / block_rows)
         shares = math.ceil(rows / (blocks * block_rows))
-        slots = max(3, min(64, _RING // max(size, 1)))
+        slots = max(_LEAST, min(_MOST if size > _INLINE else _MOST_INLINE, _RING // size))
         return cls(0, name, 0, dtype, shape, shares, blocks, block_rows, slots)
 
     @classmethod
@@ -105,6 +107,11 @@ class Layout:
     def small(self) -> bool:
         """Is the whole table one block of a few pages?"""
         return self.blocks == 1 and self.nbytes <= _SMALL
+
+    @cached_property
+    def inline(self) -> bool:
+        """Is a delta so small that the log holds it, in its tag?"""
+        return self.blocks == 1 and self.nbytes <= _INLINE
 
     def blocks_of(self, share: int) -> range:
         """The blocks of a share."""

@@ -6,7 +6,12 @@ are in it.
 
 from __future__ import annotations
 
+from binascii import a2b_base64
+from collections.abc import Mapping
 from typing import NamedTuple
+
+_NOTHING: Mapping[int, int] = {}
+_NO_VALUES: Mapping[int, bytes] = {}
 
 
 class Tag(NamedTuple):
@@ -16,32 +21,45 @@ class Tag(NamedTuple):
     worker: str
     incarnation: int
     clock: int
-    #: "worker:incarnation:number" of the ring that the tick's deltas are in.
-    ring: str
+    #: Number of the ring that a tick's slots are in, −1 in other tags.
     number: int
-    #: table number → slot, for each table the tick touched.
-    slots: dict[int, int]
     text: str
+    #: table number → slot, for each table whose delta is in one.
+    slots: Mapping[int, int] = _NOTHING
     #: table number → rows in that slot, for sparse tables.
-    rows: dict[int, int]
+    rows: Mapping[int, int] = _NOTHING
+    #: table number → the elements' bytes, for each table whose delta the tag itself holds.
+    values: Mapping[int, bytes] = _NO_VALUES
 
     @classmethod
     def parse(cls, text: str) -> Tag:
         """Read kind:worker:incarnation:clock:ring:tables."""
         kind, worker, incarnation, clock, ring, rest = text.split(":")
+        if kind != "t" or not rest:
+            return cls(kind, worker, int(incarnation), int(clock), -1, text)
         slots: dict[int, int] = {}
         rows: dict[int, int] = {}
-        number = 0
-        if kind == "t" and rest:
-            number = int(ring)
-            for word in rest.split(","):
-                table, _, slot = word.partition(".")
-                slot, _, count = slot.partition("/")
-                slots[int(table)] = int(slot)
-                if count:
-                    rows[int(table)] = int(count)
-        name = f"{worker}:{incarnation}:{ring}"
-        return cls(kind, worker, int(incarnation), int(clock), name, number, slots, text, rows)
+        values: dict[int, bytes] = {}
+        for word in rest.split(","):
+            table, inline, value = word.partition("=")
+            if inline:
+                values[int(table)] = a2b_base64(value)
+                continue
+            table, _, slot = word.partition(".")
+            slot, _, count = slot.partition("/")
+            slots[int(table)] = int(slot)
+            if count:
+                rows[int(table)] = int(count)
+        return cls(kind, worker, int(incarnation), int(clock), int(ring), text, slots, rows, values)
+
+    @property
+    def ring(self) -> str:
+        """The name of the ring that a tick's slots are in."""
+        return f"{self.worker}:{self.incarnation}:{self.number}"
+
+    def touches(self, table: int) -> bool:
+        """Did the tick add to this table?"""
+        return table in self.slots or table in self.values
 
 
 class Log:

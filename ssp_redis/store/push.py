@@ -1,17 +1,21 @@
-"""One clock's deltas on their way: written to slots of the worker's own, then made to count by the tick."""
+"""One clock's deltas on their way: in slots of the worker's own or, if tiny, in the tag; the tick makes them count."""
 
 from __future__ import annotations
 
+from binascii import b2a_base64
 from collections.abc import Callable
 
 from ..connection import Wire, command, encode
 from ..keys import StoreKeys
 from .blob import HEADER_SIZE, delta_header
+from .layout import Layout
 from .ring import Ring
 from .view import Array, View, as_bytes
 
 #: Up to this many bytes, deltas and tick are one transaction and one round trip.
 SMALL = 1 << 16
+#: So many bytes of deltas the tag of one tick holds at the most: what is beyond goes to slots.
+_TAG = 256
 #: How many bytes of deltas may be unacknowledged at once.
 _WINDOW = 4 << 20
 
@@ -40,26 +44,40 @@ class TablePush:
         self.clock = clock
         self.known = known
         self._done = done
-        #: Said again after an interruption, the deltas are the same, whatever the views have made of them meanwhile.
-        self._deltas = {id(view): view.frozen for view in views}
-        self._nbytes = sum(view.layout.nbytes for view in views)
+        # Said again after an interruption, the deltas are the same, whatever the views have made of them meanwhile.
+        #: Those that go to slots, and those that the tag holds.
+        self._slotted: list[tuple[Layout, Array]] = []
+        self._inline: list[tuple[Layout, Array]] = []
+        room = _TAG
+        for view in views:
+            layout, delta = view.layout, view.frozen
+            assert delta is not None
+            if layout.inline and layout.nbytes <= room:
+                self._inline.append((layout, delta))
+                room -= layout.nbytes
+            else:
+                self._slotted.append((layout, delta))
 
     @property
     def note(self) -> str:
-        """ "ring:table.slot,…": where a reader finds the deltas."""
+        """ "ring:table.slot,table=delta,…": where a reader finds the deltas."""
         if not self.views:
             return "-:"
-        slots = ",".join(f"{v.layout.number}.{self._ring.slot(v.layout.number, v.layout.slots)}" for v in self.views)
-        return f"{self._ring.number}:{slots}"
+        ring = self._ring
+        words = [f"{layout.number}={b2a_base64(delta, newline=False).decode()}" for layout, delta in self._inline]  # type: ignore[arg-type]
+        words += [f"{layout.number}.{ring.slot(layout.number, layout.slots)}" for layout, _ in self._slotted]
+        return f"{ring.number}:{','.join(words)}"
 
     def commands(self) -> list[bytes] | None:
         """All as commands for the tick's transaction, if they are small enough."""
-        if self._nbytes > SMALL or any(view.layout.blocks > 1 for view in self.views):
+        slotted = self._slotted
+        if not slotted:
+            return []
+        if sum(layout.nbytes for layout, _ in slotted) > SMALL or any(layout.blocks > 1 for layout, _ in slotted):
             return None
         words = self._register()
         ring = self._ring
-        for view in self.views:
-            layout, delta = view.layout, self._delta(view)
+        for layout, delta in slotted:
             slot = ring.slot(layout.number, layout.slots)
             head = ring.heads.get((layout.number, slot))
             if head is None:
@@ -77,10 +95,9 @@ class TablePush:
         if registration := self._register():
             wire.call_all(registration)
         outstanding = replies = 0
-        for view in self.views:
-            delta = self._delta(view)
-            for block, key, header in self._blocks(view):
-                part = as_bytes(delta[view.layout.extent(block)])
+        for layout, delta in self._slotted:
+            for block, key, header in self._blocks(layout):
+                part = as_bytes(delta[layout.extent(block)])
                 wire.send_set(key, header, part)
                 outstanding += part.nbytes
                 replies += 1
@@ -102,19 +119,14 @@ class TablePush:
 
     def renew(self) -> None:
         """Nobody knows what of the last attempt is still on its way: turn to a fresh ring."""
-        if self.views:
+        if self._slotted:
             self._ring.renew()
 
-    def _delta(self, view: View) -> Array:
-        delta = self._deltas[id(view)]
-        assert delta is not None
-        return delta
-
     def _register(self) -> list[bytes]:
-        return register(self._keys, self._ring) if self.views else []
+        return register(self._keys, self._ring) if self._slotted else []
 
-    def _blocks(self, view: View) -> list[tuple[int, str, bytes]]:
-        layout, ring = view.layout, self._ring
+    def _blocks(self, layout: Layout) -> list[tuple[int, str, bytes]]:
+        ring = self._ring
         slot = ring.slot(layout.number, layout.slots)
         return [
             (

@@ -55,16 +55,14 @@ class Store(Writer):
         Args:
             known: the tick shall bring the tags since the end of the log as known here.
         """
-        for view in self.opened():
-            view.thaw()
-        touched = [view for view in self.views.values() if view.open is not None]
-        sparse = [view for view in self.sparse.values() if view.open is not None]
+        touched = [view for view in self.views.values() if view.thaw()]
+        sparse = [view for view in self.sparse.values() if view.thaw()]
         for view in touched:
             self._make_room(view)
         for rowed in sparse:
             rows.make_room(self, rowed)
         for view in touched:
-            view.frozen, view.open = view.open, None
+            view.freeze()
         for rowed in sparse:
             rowed.freeze()
         # making room may have read the log further
@@ -88,6 +86,8 @@ class Store(Writer):
         layout = view.layout
         for attempt in range(64):
             need = self.ring.needs(layout.number, layout.slots)
+            if need == 0:
+                return
             late = [share for share in range(layout.shares) if self.folder.base(view, share) < need]
             if not late:
                 return

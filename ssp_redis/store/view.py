@@ -38,9 +38,9 @@ class Fetch:
 
 @dataclass
 class Step:
-    """A delta to add without any traffic, in its turn."""
+    """A delta to add without any traffic, in its turn; ``use`` returns False when it is not the right one."""
 
-    use: Callable[[], object]
+    use: Callable[[], bool]
     share: int
 
 
@@ -88,12 +88,14 @@ class View:
         self.master = np.zeros(self.layout.elements, self.layout.stored)
         #: Memory of deltas that are in the master by now: a fresh array would have to be faulted in page by page.
         self._spare: list[Array] = []
+        #: Of a small table, master and overlay as last read; None: something has changed but for what was added since.
+        self._laid: Array | None = None
         self.scratch = np.empty(self.layout.extent(0).stop, self.layout.stored)
         self.versions = [-1] * self.layout.shares
 
     def forget(self) -> None:
         """The master is worth nothing any more (new epoch)."""
-        self.taken = None
+        self.taken = self._laid = None
         self.versions = [-1] * self.layout.shares
 
     @property
@@ -115,17 +117,32 @@ class View:
             np.copyto(self.open, delta)
         else:
             self.open += delta
+        if self._laid is not None:
+            self._laid += delta
 
     def add_rows(self, delta: Array, rows: NDArray[np.intp]) -> None:
         """Add rows; rows named twice add up."""
         if self.open is None:
             self.open = np.zeros_like(self.master)
+        self._laid = None
         shape = self.layout.shape
         np.add.at(self.open.reshape(shape), rows, delta)
 
     def value(self) -> Array:
         """Master and overlay as a new array, flat."""
-        overlay = [*self.held.values(), *(delta for delta in (self.frozen, self.open) if delta is not None)]
+        if self._laid is None:
+            value = self._lay()
+            if not self.layout.small:
+                return value
+            self._laid = value
+        return self._laid.copy()
+
+    def _lay(self) -> Array:
+        overlay = list(self.held.values())
+        if self.frozen is not None:
+            overlay.append(self.frozen)
+        if self.open is not None:
+            overlay.append(self.open)
         if not overlay:
             return self.master.copy()
         value: Array = self.master + overlay[0]
@@ -142,12 +159,17 @@ class View:
                 value += delta.reshape(shape)[rows]
         return value
 
-    def thaw(self) -> None:
-        """What was frozen was never sent (an interruption): it belongs to the open clock still."""
+    def thaw(self) -> bool:
+        """What was frozen was never sent (an interruption): it belongs to the open clock still. Is anything open?"""
         if self.frozen is not None:
             if self.open is not None:
                 self.frozen += self.open
-            self.open, self.frozen = self.frozen, None
+            self.open, self.frozen, self._laid = self.frozen, None, None
+        return self.open is not None
+
+    def freeze(self) -> None:
+        """The open clock's delta is about to be pushed."""
+        self.frozen, self.open = self.open, None
 
     def committed(self, clock: int) -> None:
         """The frozen delta is in the log."""
@@ -194,7 +216,7 @@ class View:
         anew, tags = self._way(0, log, end, bases[f"{number}.0"][0], incarnation)
         if anew:
             return None
-        foreign = [tag for tag in tags if not self._mine(tag, incarnation)]
+        foreign = [tag for tag in tags if self._fetched(tag, incarnation)]
         values: list[bytes | None] = []
         if foreign:
             values = wire.call("MGET", *(self.keys.slot(number, 0, tag.ring, tag.slots[number]) for tag in foreign))
@@ -205,13 +227,22 @@ class View:
                 return False
         arrived = iter(values)
         self.versions[0] = -1  # until all of it is in, it is nothing
+        self._laid, master = None, self.master
         for tag in tags:
             if self._mine(tag, incarnation):
-                self.master += self.held[tag.clock]
+                master += self.held[tag.clock]
+            elif number in tag.values:
+                if not self._add_inline(tag):
+                    return False
             else:
-                self.master += np.frombuffer(next(arrived) or b"", self.master.dtype, offset=HEADER_SIZE)
+                master += np.frombuffer(next(arrived) or b"", master.dtype, offset=HEADER_SIZE)
         self.versions[0] = end
         return True
+
+    def _add_inline(self, tag: Tag) -> bool:
+        """Add the delta that the tag itself holds; False when it is not one of this table."""
+        value = tag.values[self.layout.number]
+        return len(value) == self.layout.nbytes and _add(self.master, np.frombuffer(value, self.master.dtype))
 
     def lacking(self, log: Log, version: int, end: int) -> list[Tag] | None:
         """The tags between two versions that touch this table, in the order in which they are summed.
@@ -220,7 +251,8 @@ class View:
         """
         if not log.start <= version <= end:
             return None
-        tags = [tag for tag in log.since(version, end) if self.layout.number in tag.slots]
+        number = self.layout.number
+        tags = [tag for tag in log.since(version, end) if number in tag.values or number in tag.slots]
         return sorted(tags, key=_by_clock) if self.ordered else tags
 
     def cost(self, share: int, log: Log, end: int, base: int, incarnation: int) -> int:
@@ -232,7 +264,11 @@ class View:
         return min(ways, default=1)
 
     def _foreign(self, tags: list[Tag], incarnation: int) -> int:
-        return sum(1 for tag in tags if not self._mine(tag, incarnation))
+        return sum(1 for tag in tags if self._fetched(tag, incarnation))
+
+    def _fetched(self, tag: Tag, incarnation: int) -> bool:
+        """Does this delta have to be fetched?"""
+        return self.layout.number in tag.slots and not self._mine(tag, incarnation)
 
     def _mine(self, tag: Tag, incarnation: int) -> bool:
         return tag.incarnation == incarnation and tag.clock in self.held
@@ -257,6 +293,8 @@ class View:
         work: list[Fetch | Step] = []
         number = self.layout.number
         mine = self._mine(tag, incarnation)
+        if number in tag.values and not mine:
+            return [Step(lambda: self._add_inline(tag), share)]
         for block in self.layout.blocks_of(share):
             extent = self.layout.extent(block)
             part = self.master[extent]
@@ -281,6 +319,7 @@ class View:
 
     def bring(self, wire: Wire, shares: list[int], work: list[Fetch | Step], end: int) -> bool:
         """Carry out a plan. False when a value was missing or foreign: that share starts again from its base."""
+        self._laid = None
         for item in work:
             # until all of it is in, it is nothing: an interruption leaves no half sum that could be taken for one
             self.versions[item.share] = -1
@@ -290,8 +329,8 @@ class View:
         sent, outstanding = 0, 0
         for item in work:
             if isinstance(item, Step):
-                if item.share not in bad:
-                    item.use()
+                if item.share not in bad and not item.use():
+                    bad.add(item.share)
                 continue
             batch: list[bytes] = []
             while sent < len(fetches) and (outstanding == 0 or outstanding + fetches[sent].size + 128 <= _WINDOW):
@@ -310,6 +349,7 @@ class View:
 
     def settle(self, clock: int) -> None:
         """Own deltas up to that clock are in the master now, all shares of it, and need not be held any longer."""
+        self._laid = None
         for done in [held for held in self.held if held <= clock]:
             spare = self.held.pop(done)
             if len(self._spare) < 2:

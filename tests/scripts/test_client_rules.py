@@ -62,7 +62,7 @@ def test_the_test_comes_after_the_increment(url: str, job: str) -> None:
 
 
 def _advance_at_once(self: Worker, timeout: float | None) -> int:
-    self._clock.ahead += 1
+    self._clock.local += 1
     self._commit()
     return self.clock
 

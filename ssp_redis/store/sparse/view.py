@@ -101,14 +101,15 @@ class RowView:
             together = self.open.together()
             self.frozen, self.open = together, None
 
-    def thaw(self) -> None:
-        """What was frozen was never sent (an interruption): it belongs to the open clock still."""
+    def thaw(self) -> bool:
+        """What was frozen was never sent (an interruption): it belongs to the open clock still. Is anything open?"""
         if self.frozen is not None:
             again = OpenDelta([self.frozen.numbers], [self.frozen.rows])
             if self.open is not None:
                 more = self.open.together()
                 again.add(more.numbers, more.rows)
             self.open, self.frozen = again, None
+        return self.open is not None
 
     def committed(self, clock: int) -> None:
         """The frozen delta is in the log."""
