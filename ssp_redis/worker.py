@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -110,6 +111,8 @@ class Worker:
         self._callbacks: list[Callable[[list[str]], object]] = []
         self._push_seconds = self._last_push = 0.0
         self._pull_seconds = 0.0
+        #: Clock from which on a tick brings the tags along.
+        self._renew_at = sys.maxsize
         self._why = "left"
         self.job = settings.job
         self._clock = clock = Clock(settings)
@@ -284,7 +287,9 @@ class Worker:
     def _commit(self) -> None:
         begun = time.perf_counter()
         clock, store = self._clock, self._store
-        push = store.prepare(self._due(clock.local)) if store is not None and not clock.interrupted else None
+        push = None
+        if store is not None and not clock.interrupted:
+            push = store.prepare(clock.local >= self._renew_at)  # the next read will need the tags
         tags = clock.advance(push)
         if store is not None and tags is not None:
             store.hear(tags, clock.standing.membership)
@@ -368,12 +373,6 @@ class Worker:
         bound = self._clock.standing.staleness
         return self._refresh or (1 if bound < 0 else max(1, (bound + 1) // 2))
 
-    def _due(self, clock: int) -> bool:
-        """Will a read at ``clock`` need the tags?"""
-        assert self._store is not None
-        oldest = clock - self._renewal()
-        return any(view.taken is not None and view.taken.clock <= oldest for view in self._store.opened())
-
     def usable(self) -> None:
         """Raise what makes this worker unusable, if anything does."""
         self._clock.usable()
@@ -400,6 +399,7 @@ class Worker:
             # some of its shares were folded, and so brought further than the others
             store.refresh(view, learn=False)
         store.tidy()
+        self._plan_renewal()
         self._pull_seconds += time.perf_counter() - begun
 
     def rows(self, view: RowView, wanted: Array) -> Array:
@@ -420,8 +420,19 @@ class Worker:
             self._clock.note_losses(store.inquest())
             folding.tend(store)
             store.tidy()
+            self._plan_renewal()
         self._pull_seconds += time.perf_counter() - begun
         return values
+
+    def _plan_renewal(self) -> None:
+        """From which clock on will a read need the tags? The tick that leads there brings them along.
+
+        What was not renewed when it was due is not read at every clock, and may ask by itself.
+        """
+        assert self._store is not None
+        now, span = self._clock.local, self._renewal()
+        taken = [view.taken.clock for view in self._store.opened() if view.taken is not None]
+        self._renew_at = min((clock for clock in taken if clock > now - 2 * span), default=now) + span
 
     def _rolled_back(self, first: int, clock: int) -> list[Loss]:
         return self._store.rolled_back(first, clock) if self._store is not None else []

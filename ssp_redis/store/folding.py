@@ -69,7 +69,7 @@ class Folder:
 
     def base(self, view: View, share: int) -> int:
         """Version of a share's base, as known here."""
-        return self._store.bases.get(f"{view.layout.number}.{share}", (0, 0))[0]
+        return self._store.bases.get(view.layout.names[share], (0, 0))[0]
 
     # -- reading together --------------------------------------------------------------------------------------------
 
@@ -114,12 +114,12 @@ class Folder:
 
     def _await(self, view: View, shares: list[int]) -> None:
         """Let the owners publish their shares, where that is cheaper than summing them here."""
-        store, number = self._store, view.layout.number
+        store, names = self._store, view.layout.names
         incarnation, end = store.host.caller.incarnation, store.horizon()
 
         def missing() -> list[str]:
             dear = (
-                f"{number}.{share}"
+                names[share]
                 for share in shares
                 if view.cost(share, store.log, end, self.base(view, share), incarnation) > _WORTH
                 and self._behind(view, share) > 2
@@ -237,7 +237,7 @@ class Folder:
             self._store.host.run(lambda wire, share=share: self._publish(wire, view, share))  # type: ignore[misc]
 
     def _publish(self, wire: Wire, view: View, share: int) -> None:
-        store, layout, name = self._store, view.layout, f"{view.layout.number}.{share}"
+        store, layout, name = self._store, view.layout, view.layout.names[share]
         if name not in store.bases or store.epoch != store.host.caller.epoch:
             return  # a new epoch has begun meanwhile
         replaces, version = store.bases[name], view.versions[share]

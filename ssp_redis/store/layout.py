@@ -113,6 +113,11 @@ class Layout:
         """Is a delta so small that the log holds it, in its tag?"""
         return self.blocks == 1 and self.nbytes <= _INLINE
 
+    @cached_property
+    def names(self) -> list[str]:
+        """What each share is called in the table of bases."""
+        return [f"{self.number}.{share}" for share in range(self.shares)]
+
     def blocks_of(self, share: int) -> range:
         """The blocks of a share."""
         first = share * self.blocks_per_share

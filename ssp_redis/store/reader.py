@@ -189,7 +189,8 @@ class Reader:
 
     def bring(self, view: View, shares: Iterable[int], learn: bool) -> None:
         """Bring some shares of a view to the end of the log."""
-        number, wanted = view.layout.number, list(shares)
+        wanted = list(shares)
+        names = [view.layout.names[share] for share in wanted]
         # shares at different versions make no value, for own deltas are laid over all of them alike
         view.taken = None
 
@@ -197,14 +198,15 @@ class Reader:
             nonlocal learn
             if learn or not self.log.known or self.epoch != self.host.caller.epoch:
                 self.learn(wire)
-            if any(f"{number}.{share}" not in self.bases for share in wanted):
+            if not all(name in self.bases for name in names):
                 self.learn(wire)
-                if any(f"{number}.{share}" not in self.bases for share in wanted):
+                if not all(name in self.bases for name in names):
                     raise StateLost(f"table {view.layout.name}: its bases are gone from the server")
-            if any(self.bases[f"{number}.{share}"][0] > self.horizon() for share in wanted):
+            if max((self.bases[name][0] for name in names), default=0) > self.horizon():
                 # announced meanwhile, of a longer prefix than is known here
                 self.learn(wire)
-            if any(max(view.versions[share], self.bases[f"{number}.{share}"][0]) < self.log.start for share in wanted):
+            held = [max(view.versions[share], self.bases[name][0]) for share, name in zip(wanted, names, strict=True)]
+            if min(held, default=self.log.start) < self.log.start:
                 self.log.clear()
                 self.learn(wire)
             learn = True  # if it has to be done again, then with what the log says by then

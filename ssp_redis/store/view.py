@@ -113,8 +113,11 @@ class View:
     def add(self, delta: Array) -> None:
         """Add to the open clock's delta."""
         if self.open is None:
-            self.open = self._spare.pop() if self._spare else np.empty_like(self.master)
-            np.copyto(self.open, delta)
+            if self._spare:
+                self.open = self._spare.pop()
+                self.open[:] = delta
+            else:
+                self.open = delta.copy()
         else:
             self.open += delta
         if self._laid is not None:
@@ -185,7 +188,7 @@ class View:
         """What to get and add to bring shares to the version ``end``, the cheaper way, in order."""
         work: list[Fetch | Step] = []
         for share in shares:
-            base, generation = bases[f"{self.layout.number}.{share}"]
+            base, generation = bases[self.layout.names[share]]
             anew, tags = self._way(share, log, end, base, incarnation)
             if anew:
                 work += self._base(share, generation, epoch)
@@ -213,7 +216,7 @@ class View:
         Returns None when it has to be done the long way, from the base.
         """
         number, block = self.layout.number, self.layout.block(0)
-        anew, tags = self._way(0, log, end, bases[f"{number}.0"][0], incarnation)
+        anew, tags = self._way(0, log, end, bases[self.layout.names[0]][0], incarnation)
         if anew:
             return None
         foreign = [tag for tag in tags if self._fetched(tag, incarnation)]
