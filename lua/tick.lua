@@ -3,7 +3,7 @@
 -- Input
 --   KEYS[1] config  KEYS[2] clocks  KEYS[3] order  KEYS[4] ids  KEYS[5] log  KEYS[6] min (channel)
 --   ARGV[1] run  ARGV[2] epoch  ARGV[3] worker  ARGV[4] incarnation  ARGV[5] clock the caller knows
---   ARGV[6] clock wanted  ARGV[7] note for the tag: "ring:tables" ("-:" when nothing was pushed)
+--   ARGV[6] clock wanted  ARGV[7] note for the tag: "ring:tables", tiny deltas included ("-:" when nothing was pushed)
 --   ARGV[8] log position up to which the caller knows the tags, or -1 when it does not ask for them
 -- Output: one line
 --   0 epoch min staleness membership stop started clock end [others tags…]
