@@ -40,7 +40,9 @@ for clock in worker.clocks(clocks):
 @pytest.mark.parametrize(
     ("dtype", "shape", "staleness", "clocks"),
     [
-        ("float32", (7,), 0, 300),
+        ("float32", (7,), 0, 300),  # 28 bytes: in tags
+        ("int64", (2, 2, 2), math.inf, 300),
+        ("float32", (40, 2), 0, 300),  # 320 bytes: in slots
         ("float64", (6, 2, 3), 3, 300),
         ("float32", (40, 700), math.inf, 200),  # 110 KiB: by SET
         ("float64", (64, 4096), 2, 40),  # 2 MiB: a share for each
@@ -141,23 +143,24 @@ def test_what_is_read_and_given_belongs_to_the_caller(join: Callable[..., Worker
     assert table.get().tolist() == [1, 1, 1]
 
 
-def test_read_my_writes_at_every_stage(join: Callable[..., Worker], url: str, job: str) -> None:
+@pytest.mark.parametrize("size", [2, 100])
+def test_read_my_writes_at_every_stage(join: Callable[..., Worker], url: str, job: str, size: int) -> None:
     worker = join(0, staleness=3)
     join(1, staleness=3)
-    table = worker.table("w", np.zeros(2))
+    table = worker.table("w", np.zeros(size))
     for clock in range(3):
-        assert table.get().tolist() == [2 * clock] * 2
-        table.inc(np.ones(2))
-        assert table.get().tolist() == [2 * clock + 1] * 2
-        table.inc(np.ones(2))
+        assert table.get().tolist() == [2 * clock] * size
+        table.inc(np.ones(size))
+        assert table.get().tolist() == [2 * clock + 1] * size
+        table.inc(np.ones(size))
         worker.tick(timeout=5)
     # not committed yet: nobody else's business
-    table.inc(np.ones(2))
-    assert table.get().tolist() == [7, 7]
-    assert Job(url, job).table("w").get().tolist() == [6, 6]
+    table.inc(np.ones(size))
+    assert table.get().tolist() == [7] * size
+    assert Job(url, job).table("w").get().tolist() == [6] * size
 
 
-@pytest.mark.parametrize("shape", [(2,), (100, 300)])
+@pytest.mark.parametrize("shape", [(2,), (100,), (100, 300)])
 def test_own_deltas_that_others_have_folded_count_once(
     together: Callable[..., list[Worker]], shape: tuple[int, ...]
 ) -> None:
@@ -200,20 +203,23 @@ def test_reads_within_the_bound_are_free(join: Callable[..., Worker]) -> None:
     assert reads == [True] * 5, "the min was 3 when the view was taken: it serves up to clock 9"
 
 
-def test_leaving_commits_and_an_exception_drops_the_open_clock(join: Callable[..., Worker], url: str, job: str) -> None:
+@pytest.mark.parametrize("size", [1, 100])
+def test_leaving_commits_and_an_exception_drops_the_open_clock(
+    join: Callable[..., Worker], url: str, job: str, size: int
+) -> None:
     with join(0) as worker:
-        worker.table("w", np.zeros(1)).inc(np.ones(1))
-    assert Job(url, job).table("w").get().tolist() == [1]
+        worker.table("w", np.zeros(size)).inc(np.ones(size))
+    assert Job(url, job).table("w").get().tolist() == [1] * size
     with pytest.raises(KeyError), join(0) as worker:
-        worker.table("w").inc(np.ones(1))
+        worker.table("w").inc(np.ones(size))
         worker.tick()
-        worker.table("w").inc(np.full(1, 50.0))
+        worker.table("w").inc(np.full(size, 50.0))
         raise KeyError("half a step")
-    assert Job(url, job).table("w").get().tolist() == [2]
+    assert Job(url, job).table("w").get().tolist() == [2] * size
     worker = join(0)
-    worker.table("w").inc(np.full(1, 50.0))
+    worker.table("w").inc(np.full(size, 50.0))
     worker.leave(commit=False)
-    assert Job(url, job).table("w").get().tolist() == [2]
+    assert Job(url, job).table("w").get().tolist() == [2] * size
 
 
 def test_loading_from_outside(join: Callable[..., Worker], url: str, job: str) -> None:

@@ -15,6 +15,7 @@ from ssp_redis import Job
 _PROGRAM = Path(__file__).parent / "guarantee.py"
 
 #: What a table is like: rows, width, dtype.
+TINY = (4, 2, "float64")  # in the tag of the tick
 SMALL = (12, 5, "float64")  # one transaction with the tick
 MEDIUM = (24, 2000, "float32")  # 188 KiB: by SET
 SHARES = (96, 4096, "float32")  # 1.5 MiB: a share for each of four workers
@@ -24,6 +25,9 @@ BLOCKS = (64, 8192, "float64")  # 4 MiB in two shares of two blocks
 @pytest.mark.parametrize(
     ("workers", "staleness", "table", "clocks"),
     [
+        (4, 0, TINY, 250),
+        (4, 2, TINY, 250),
+        (3, math.inf, TINY, 400),
         (4, 0, SMALL, 250),
         (4, 1, SMALL, 250),
         (4, 3, SMALL, 250),

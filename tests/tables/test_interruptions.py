@@ -45,9 +45,25 @@ def interrupted_at(line: int) -> Iterator[list[int]]:
         sys.settrace(None)
 
 
-def dense(worker: Worker) -> tuple[Add, Read]:
+def inline(worker: Worker) -> tuple[Add, Read]:
+    """Its deltas stand in the tags."""
     table = worker.table("w", np.zeros(2))
     return lambda: table.inc(np.ones(2)), table.get
+
+
+def slotted(worker: Worker) -> tuple[Add, Read]:
+    """Its deltas go to slots, in the transaction of the tick."""
+    table = worker.table("w", np.zeros(100))
+    return lambda: table.inc(np.ones(100)), table.get
+
+
+def mixed(worker: Worker) -> tuple[Add, Read]:
+    """One table of each kind, and one that takes calls of its own."""
+    tables = [worker.table("w", np.zeros(2)), worker.table("v", np.zeros(100)), worker.table("u", np.zeros(10_000))]
+    return (
+        lambda: [table.inc(np.ones(table.shape)) for table in tables] and None,
+        lambda: np.concatenate([table.get() for table in tables]),
+    )
 
 
 def sparse(worker: Worker) -> tuple[Add, Read]:
@@ -56,7 +72,7 @@ def sparse(worker: Worker) -> tuple[Add, Read]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("kind", [dense, sparse])
+@pytest.mark.parametrize("kind", [inline, slotted, mixed, sparse])
 @pytest.mark.parametrize("phase", ["tick", "get"])
 def test_an_interrupted_call_that_is_made_again_loses_and_doubles_nothing(
     url: str, job: str, kind: Callable[[Worker], tuple[Add, Read]], phase: str
@@ -93,4 +109,4 @@ def test_an_interrupted_call_that_is_made_again_loses_and_doubles_nothing(
         assert one.stats()["lost_clocks"] == 0
     with Job(url, job) as outside:
         value = outside.table("w").get()
-        assert ((value if kind is dense else value[7]) == expected).all()
+        assert ((value[7] if kind is sparse else value) == expected).all()

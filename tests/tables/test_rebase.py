@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 import redis
 
 import ssp_redis
@@ -25,18 +26,19 @@ def fall_back(client: redis.Redis, job: str) -> Callable[[], None]:
     return restore
 
 
+@pytest.mark.parametrize("size", [3, 100])
 def test_a_successor_loses_nothing_to_the_ticks_of_the_process_it_superseded(
-    client: redis.Redis, url: str, job: str
+    client: redis.Redis, url: str, job: str, size: int
 ) -> None:
     old = ssp_redis.join(url, job=job, worker=0)
-    old.table("w", np.zeros(3)).inc(np.ones(3))
+    old.table("w", np.zeros(size)).inc(np.ones(size))
     old.tick()
     back = fall_back(client, job)
     new = ssp_redis.join(url, job=job, worker=0)
     table = new.table("w")
-    table.inc(np.full(3, 100.0))
+    table.inc(np.full(size, 100.0))
     back()
-    old.table("w").inc(np.full(3, 10.0))
+    old.table("w").inc(np.full(size, 10.0))
     old.tick()  # nobody remembers that it was superseded
     assert new.tick() == 3  # the old one's second clock, then its own
     assert (table.get() == 111).all()

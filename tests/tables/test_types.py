@@ -9,17 +9,21 @@ import ssp_redis
 from ssp_redis import Job, TableMismatch
 
 
+@pytest.mark.parametrize("rows", [3, 100])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "int64", "bfloat16"])
-def test_a_table_keeps_its_type_and_sums_exactly(url: str, job: str, dtype: str) -> None:
+def test_a_table_keeps_its_type_and_sums_exactly(url: str, job: str, dtype: str, rows: int) -> None:
     if dtype == "bfloat16":
         dtype = pytest.importorskip("ml_dtypes").bfloat16
     with ssp_redis.join(url, job=job) as worker:
-        table = worker.table("w", np.arange(6).reshape(3, 2).astype(dtype))
+        first = np.arange(2 * rows).reshape(rows, 2)
+        table = worker.table("w", first.astype(dtype))
         for _ in worker.clocks(4):
-            table.inc(np.ones((3, 2), dtype))
+            table.inc(np.ones((rows, 2), dtype))
             table.inc(np.full((1, 2), 2, dtype), rows=[1])
         value = table.get()
-    expected = (np.arange(6).reshape(3, 2) + 4 + [[0], [8], [0]]).astype(dtype)
+    expected = first + 4
+    expected[1] += 8
+    expected = expected.astype(dtype)
     assert value.dtype == expected.dtype
     assert np.array_equal(value, expected)
     with Job(url, job) as outside:
@@ -27,13 +31,14 @@ def test_a_table_keeps_its_type_and_sums_exactly(url: str, job: str, dtype: str)
         assert np.array_equal(outside.table("w").get(), expected)
 
 
-def test_half_types_are_summed_in_float32(url: str, job: str) -> None:
+@pytest.mark.parametrize("size", [1, 100])
+def test_half_types_are_summed_in_float32(url: str, job: str, size: int) -> None:
     # in float16, 2048 + 1 is 2048: four thousand single steps would all be lost
     with ssp_redis.join(url, job=job) as worker:
-        table = worker.table("w", np.full(1, 2048, np.float16))
+        table = worker.table("w", np.full(size, 2048, np.float16))
         for _ in worker.clocks(40):
-            table.inc(np.ones(1, np.float16))
-        assert table.get()[0] == np.float16(2088)
+            table.inc(np.ones(size, np.float16))
+        assert (table.get() == np.float16(2088)).all()
 
 
 def test_a_delta_that_does_not_fit_is_refused(url: str, job: str) -> None:
