@@ -174,7 +174,15 @@ class Reader:
 
     def serves(self, epoch: int, membership: int, clock: int, staleness: int) -> bool:
         """Is the log as it is known enough for a read at ``clock``?"""
-        return Taken(self.epoch, self.membership, self.others, self.at).serves(epoch, membership, clock, staleness)
+        return self.moment().serves(epoch, membership, clock, staleness)
+
+    def moment(self) -> Taken:
+        """The moment that a view shows which goes up to the horizon.
+
+        In a reproducible run that is the last complete clock. Others may be beyond it while the own tick is under way.
+        """
+        others = self.complete if self.host.reproducible else self.others
+        return Taken(self.epoch, self.membership, others, self.at)
 
     # -- views -------------------------------------------------------------------------------------------------------
 
@@ -229,7 +237,7 @@ class Reader:
     def settle(self, view: View) -> None:
         """All shares of the view are at the end of the log: note of which moment it is."""
         view.settle(min(self.own, self.complete) if self.host.reproducible else self.own)
-        view.taken = Taken(self.epoch, self.membership, self.others, self.at)
+        view.taken = self.moment()
         self.trim()
 
     def trim(self) -> None:

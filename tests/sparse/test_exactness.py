@@ -202,20 +202,39 @@ def test_bits_do_not_depend_on_speeds(new_job: Callable[[], str], url: str) -> N
     assert (results[0] == values[0]).all()
 
 
+def test_a_fold_before_the_tick_is_no_read_after_it(join: Callable[..., Worker]) -> None:
+    """Whoever has no free slot folds while the others are a clock ahead: what it knows then lacks their last clock."""
+    late, early = background(join, 0, workers=2, reproducible=True), join(1, workers=2, reproducible=True)
+    workers = [late.result(10), early]
+    tables = [worker.sparse_table("w", (6, 2)) for worker in workers]
+    rng, total = np.random.default_rng(1), 0
+    for clock in range(1, 200):
+        if clock % 2:  # its slots last longer, so it never folds
+            tables[1].inc(np.ones((1, 2), np.float32), [0])
+        workers[1].advance()
+        tables[0].inc(np.ones((1, 2), np.float32), [0])
+        workers[0].advance()
+        workers[1].wait(10)
+        total += 1 + clock % 2
+        if rng.random() < 0.2:  # who reads at every clock folds in time
+            assert [table.get([0])[0, 0] for table in tables] == [total, total]
+
+
 def test_dense_and_sparse_in_one_tick(together: Callable[..., list[Worker]], url: str, job: str) -> None:
     workers = together(2, staleness=1)
     sparse = [worker.sparse_table("s", (1000, 40)) for worker in workers]
-    small = [worker.table("d", np.zeros(5)) for worker in workers]
+    tiny = [worker.table("c", np.zeros(5)) for worker in workers]
+    small = [worker.table("d", np.zeros(100)) for worker in workers]
     large = [worker.table("e", np.zeros((100, 300))) for worker in workers]
     rng = np.random.default_rng(3)
-    expected = {"s": np.zeros((1000, 40)), "d": np.zeros(5), "e": np.zeros((100, 300))}
+    expected = {"s": np.zeros((1000, 40)), "c": np.zeros(5), "d": np.zeros(100), "e": np.zeros((100, 300))}
     for clock in range(60):
         for i, worker in enumerate(workers):
             if rng.random() < 0.7:
                 rows = rng.integers(0, 1000, rng.choice([3, 900]))
                 sparse[i].inc(np.ones((len(rows), 40), np.float32), rows)
                 np.add.at(expected["s"], rows, 1.0)
-            for tables, name in ((small, "d"), (large, "e")):
+            for tables, name in ((tiny, "c"), (small, "d"), (large, "e")):
                 if rng.random() < 0.4:
                     tables[i].inc(np.full(tables[i].shape, float(clock)))
                     expected[name] += clock

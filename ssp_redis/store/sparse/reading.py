@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from ...connection import Wire
 from ...errors import StateLost
-from ..view import Taken
 from .exchange import read_base, read_numbers, read_rows
 from .pending import Match, Piece, numbers_of
 from .view import RowView
@@ -97,7 +96,7 @@ def advance(reader: Reader, view: RowView, wire: Wire, learn: bool) -> bool:
     view.end = end
     view.own = min(reader.own, reader.complete) if view.ordered else reader.own
     purge(view, min(floor, end))
-    view.taken = Taken(reader.epoch, reader.membership, reader.others, reader.at)
+    view.taken = reader.moment()
     reader.trim()
     return True
 
