@@ -53,11 +53,12 @@ class TestWaiting:
         worker.leave()
         other.result().leave()
 
-    def test_every_blocking_call_ends_in_time_without_a_server(self, own_server: Any) -> None:
+    @pytest.mark.parametrize("size", [3, 100])
+    def test_every_blocking_call_ends_in_time_without_a_server(self, own_server: Any, size: int) -> None:
         """tensorflow/tensorflow#25858: shutdown has no timeout. Every blocking call takes one, leaving is bounded."""
         worker = ssp_redis.join(own_server.url, job="j", worker=0, reconnect_timeout=0.5)
-        table = worker.table("w", np.zeros(3))
-        table.inc(np.ones(3))
+        table = worker.table("w", np.zeros(size))
+        table.inc(np.ones(size))
         own_server.kill()
         for call in (
             worker.tick,
@@ -193,13 +194,13 @@ class TestTheServer:
             client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
             eventually(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"))
         with ssp_redis.join(server.url, job="j", worker=0, run="one") as worker:
-            small, large = worker.table("small", np.zeros(3)), worker.table("large", np.zeros((64, 4096)))
-            for _ in worker.clocks(20):
-                small.inc(np.ones(3))
-                large.inc(np.ones((64, 4096)))
-                small.get(), large.get()
+            tables = [worker.table(f"{size}", np.zeros(size)) for size in (3, 100, 300_000)]
+            for clock in worker.clocks(20):
+                for table in tables[: clock % 3 + 1]:
+                    table.inc(np.ones(table.shape))
+                    table.get()
         with Job(server.url, "j") as seen:
-            assert (seen.table("large").get() == 20).all()
+            assert [seen.table(f"{size}").get().max() for size in (3, 100, 300_000)] == [20, 13, 6]
             seen.set_staleness(3)
             ssp_redis.join(server.url, job="j", worker=0, run="two").detach()
             assert seen.evict(0)
@@ -216,10 +217,12 @@ class TestTheServer:
             rule = ["~ssp:*", "&ssp:*", "+@all", "-@admin", "-@dangerous", "+info"]
             client.execute_command("ACL", "SETUSER", "u", "reset", "on", ">p", *rule)
         with ssp_redis.join(url, job="j", worker=0) as worker:
-            worker.table("w", np.zeros(3)).inc(np.ones(3))
-            worker.tick()
+            for size in (3, 100, 20_000):
+                worker.table(f"{size}", np.zeros(size)).inc(np.ones(size))
+                worker.tick()
         with Job(url, "j") as seen:
-            assert seen.status().departed[0].clock == 1
+            assert seen.status().departed[0].clock == 3
+            assert [seen.table(f"{size}").get().max() for size in (3, 100, 20_000)] == [1, 1, 1]
             seen.delete()
 
     def test_messages_are_small(self, client: redis.Redis, join: Join, new_job: Callable[[], str], url: str) -> None:
@@ -258,17 +261,18 @@ class TestTheServer:
         # keys that have no expiry are safe from a volatile policy
         assert warned is policy.startswith("allkeys")
 
-    def test_a_full_server_is_named_and_nothing_counts_twice(self, new_server: Callable[..., Any]) -> None:
+    @pytest.mark.parametrize("size", [3, 100, 20_000])
+    def test_a_full_server_is_named_and_nothing_counts_twice(self, new_server: Callable[..., Any], size: int) -> None:
         server = new_server(args=["--maxmemory", "200mb"])
         worker = ssp_redis.join(server.url, job="j", worker=0)
-        table = worker.table("w", np.zeros(20_000))
+        table = worker.table("w", np.zeros(size))
         with pytest.raises(ServerRefused, match="table huge may need .* MiB in Redis .* maxmemory is 200 MiB"):
             worker.table("huge", np.zeros((9000, 1000)))
-        table.inc(np.ones(20_000))
+        table.inc(np.ones(size))
         worker.tick()
         with redis.Redis.from_url(server.url) as client:
             client.config_set("maxmemory", "1mb")
-            table.inc(np.ones(20_000))
+            table.inc(np.ones(size))
             begun = time.monotonic()
             with pytest.raises(ServerRefused, match="OOM .*the server's memory is full .*: raise maxmemory"):
                 worker.tick()

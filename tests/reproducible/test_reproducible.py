@@ -14,7 +14,7 @@ import pytest
 import ssp_redis
 from ssp_redis import Job, JobMismatch, UsageError
 
-SHAPES = {"small": (257,), "large": (600, 600)}
+SHAPES = {"tiny": (7,), "small": (257,), "large": (600, 600)}
 CLOCKS = 12
 
 #: A worker that computes something order-dependent in float32, at a speed of its own. Prints a digest of every read.

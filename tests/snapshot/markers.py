@@ -11,11 +11,13 @@ from remote import Remote, eventually
 from ssp_redis import Job
 from ssp_redis.snapshot.state import Snapshot
 
-#: Small and by transaction, of three blocks a share, of a half type, of whole numbers. Eight rows: so many workers.
+#: Small and by transaction, of three blocks a share, of a half type and of whole numbers, both in tags, and of more
+#: whole numbers. Eight rows: so many workers.
 TABLES: dict[str, tuple[tuple[int, ...], str]] = {
     "small": ((8, 7), "float32"),
     "large": ((8, 100_000), "float64"),
     "half": ((8,), "float16"),
+    "count": ((8,), "int64"),
     "whole": ((8, 2, 3), "int64"),
 }
 

@@ -74,33 +74,35 @@ def test_what_three_workers_did_goes_on_with_one_or_five(
         check(after, {"3": taken.min_clock, "4": taken.min_clock})
 
 
+@pytest.mark.parametrize("size", [4, 100])
 def test_a_checkpoint_out_of_redis_carries_the_min_clock_and_restores_elsewhere(
-    new_server: Callable[..., Any], tmp_path: Path
+    new_server: Callable[..., Any], tmp_path: Path, size: int
 ) -> None:
     """sql-machine-learning/elasticdl#1020: parameters in Redis had no checkpoint; with the server all was gone."""
     first, second = new_server(), new_server()
     with ssp_redis.join(first.url, job="train", worker=0, staleness=3) as worker:
-        table = worker.table("w", np.zeros(4, "float32"))
+        table = worker.table("w", np.zeros(size, "float32"))
         for _ in worker.clocks(9):
-            table.inc(np.ones(4, "float32"))
+            table.inc(np.ones(size, "float32"))
         assert Job(first.url, "train").snapshot(tmp_path / "w.npz").min_clock == 9
     first.kill()
     assert Job(second.url, "train").restore(tmp_path / "w.npz").min_clock == 9
     with ssp_redis.join(second.url, job="train", worker=0) as worker:
         assert (worker.clock, worker.min_clock, worker.staleness) == (9, 9, 3)
-        assert worker.table("w").get().tolist() == [9, 9, 9, 9]
+        assert worker.table("w").get().tolist() == [9] * size
         assert list(worker.clocks(9)) == [], "what is done is done"
     with ssp_redis.join(second.url, job="train", worker="new") as worker:
         assert worker.clock == 9
 
 
-def test_the_same_bits_go_on_in_a_reproducible_run(own_server: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [8, 50])
+def test_the_same_bits_go_on_in_a_reproducible_run(own_server: Any, tmp_path: Path, size: int) -> None:
     def work(job: str, worker: int, clocks: int) -> Any:
         with ssp_redis.join(own_server.url, job=job, worker=worker, workers=2, reproducible=True, timeout=60) as member:
-            table = member.table("w", np.zeros(50, "float32"))
+            table = member.table("w", np.zeros(size, "float32"))
             for clock in member.clocks(clocks):
                 rng = np.random.default_rng((clock, worker))
-                table.inc((rng.standard_normal(50) * 10.0 ** rng.integers(-4, 4)).astype("float32") + 0 * table.get())
+                table.inc((rng.standard_normal(size) * 10.0 ** rng.integers(-4, 4)).astype("float32") + 0 * table.get())
 
     def both(job: str, clocks: int) -> None:
         for future in [background(work, job, worker, clocks) for worker in range(2)]:

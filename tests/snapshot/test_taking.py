@@ -39,7 +39,7 @@ def test_each_is_of_one_moment_while_three_workers_run(
 
 
 def test_members_come_and_go_meanwhile(remote: Callable[..., Remote], url: str, job: str, tmp_path: Path) -> None:
-    tables = {name: TABLES[name] for name in ("small", "whole")}
+    tables = {name: TABLES[name] for name in ("small", "count")}
     children = begin(remote, url, job, 2, tables=tables, pause=0.001, workers=2, staleness=4)
     over = threading.Event()
 
