@@ -124,7 +124,8 @@ class Fleet:
     def ask_to_leave(self, children: Sequence[Child] | None = None) -> None:
         """Ask workers, all unless told which, to leave the job and end; after a while they are killed."""
         for child in self.children if children is None else children:
-            if child.code is None and not child.asked:
+            # who has ended by itself, even if nobody has looked yet, was not asked to
+            if child.code is None and not child.asked and child.process.poll() is None:
                 child.asked = True
                 self._signal(child, signal.SIGTERM)
                 self._deadline = self._deadline or time.monotonic() + _GRACE
