@@ -113,8 +113,8 @@ class Clock:
         self.losses: list[Loss] = []
         #: Called after a new epoch with (first lost clock, clock); returns what became of the deltas.
         self.on_rollback: Callable[[int, int], list[Loss]] = lambda first, clock: []
-        #: Called with the end of the log and its last tags when they were announced.
-        self.on_tags: Callable[[int, list[str]], None] | None = None
+        #: Called with the end of the log, its last tags, the min and the membership when they were announced.
+        self.on_tags: Callable[[int, list[str], int, int], None] | None = None
         #: Called when the membership changed.
         self.on_members: Callable[[], None] | None = None
         self._subscriber: Subscriber | None = None
@@ -535,7 +535,8 @@ class Clock:
             )
         )
         if more and self.on_tags is not None:
-            self.on_tags(int(more[0]), more[1:])
+            # of the moment of the message: this worker may know of a later min, but not of the log at that time
+            self.on_tags(int(more[0]), more[1:], int(low), int(membership))
 
     def stopped(self) -> JobStopped:
         """The exception for a stopped job."""

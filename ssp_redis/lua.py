@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import cache
 from importlib import resources
@@ -57,6 +58,12 @@ def source(name: str) -> str:
     return _INCLUDE.sub(lambda match: (root / "lib" / f"{match[1]}.lua").read_text(encoding="utf-8"), text)
 
 
+@cache
+def digest(name: str) -> str:
+    """The SHA-1 by which a server that has run the script knows it."""
+    return hashlib.sha1(source(name).encode()).hexdigest()
+
+
 class Script:
     """One Lua file with its keys bound, and perhaps its first arguments: ``pack`` makes a command, ``call`` runs it."""
 
@@ -64,7 +71,7 @@ class Script:
         self.name = name
         self.source = source(name)
         self._bound = encode((len(keys), *keys))
-        self._verb = encode(("EVALSHA", hashlib.sha1(self.source.encode()).hexdigest()))
+        self._verb = encode(("EVALSHA", digest(name)))
         self._head = self._verb + self._bound
         #: Words of the command so far: verb, script, number of keys, keys.
         self._count = len(keys) + 3
@@ -82,13 +89,17 @@ class Script:
         """The command, for a pipeline or a transaction."""
         return b"*%d\r\n%b%b" % (self._count + len(arguments), self._head, encode(arguments))
 
-    def call(self, wire: Wire, *arguments: Word) -> list[str]:
+    def call(self, wire: Wire, *arguments: Word, first: Sequence[bytes] = ()) -> list[str]:
         """Run the script; a server that does not know it (restart, SCRIPT FLUSH) is told it in the same breath.
 
+        ``first`` are commands that go before it in the same packet; the script has to see to it that they succeeded.
         Returns the words of the answer after the code. Raises :class:`Refusal` for every code but 0.
         """
-        wire.send(self.pack(*arguments))
+        packed = self.pack(*arguments)
+        wire.send(b"".join((*first, packed)) if first else packed)
         try:
+            if first:
+                wire.read_all(len(first))
             reply = wire.read()
         except ReplyError as error:
             if error.code != "NOSCRIPT":

@@ -312,8 +312,9 @@ class StoreScripts:
         scratch: list[str],
         bases: list[str],
         headers: list[bytes],
+        first: list[bytes],
     ) -> tuple[int, int]:
-        """Returns the new (version, generation)."""
+        """``first`` are the SETs of the scratch, if that is not written yet. Returns the new (version, generation)."""
         job = self._job
         keys = [job.config, job.clocks, job.ids, job.log, self._keys.bases, *scratch, *bases]
         old = f"{replaces[0]}:{replaces[1]}"
@@ -330,5 +331,6 @@ class StoreScripts:
             tag,
             self._keys.commits,
             *headers,
+            first=first,
         )
         return int(answer[0]), int(answer[1])

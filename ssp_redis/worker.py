@@ -21,6 +21,7 @@ from .memory import warn_of_eviction
 from .sparse import Array, SparseTable, described
 from .store import sweep
 from .store.blob import DTYPES
+from .store.lifting import EVERY, lift
 from .store.sparse import folding, making, reading
 from .store.sparse.view import RowView
 from .store.store import Store
@@ -113,6 +114,8 @@ class Worker:
         self._pull_seconds = 0.0
         #: Clock from which on a tick brings the tags along.
         self._renew_at = sys.maxsize
+        #: Length of the log from which on it is looked whether some base has stayed behind.
+        self._lift_at = EVERY
         self._why = "left"
         self.job = settings.job
         self._clock = clock = Clock(settings)
@@ -293,6 +296,8 @@ class Worker:
         tags = clock.advance(push)
         if store is not None and tags is not None:
             store.hear(tags, clock.standing.membership)
+        if store is not None and clock.standing.end >= self._lift_at:
+            self._lift_at = lift(store)
         self._last_push = time.perf_counter() - begun
         self._push_seconds += self._last_push
 
@@ -364,9 +369,7 @@ class Worker:
         if self._store is None:
             clock = self._clock
             self._store = store = Store(clock, clock.keys, clock.workers)
-            clock.on_tags = lambda end, tags: store.overhear(
-                end, tags, clock.standing.min_clock, clock.standing.membership
-            )
+            clock.on_tags = store.overhear
         return self._store
 
     def _renewal(self) -> int:

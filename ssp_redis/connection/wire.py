@@ -236,6 +236,8 @@ class Wire:
         Returns False, with the reply taken off the wire, when it is missing or of another size.
         """
         try:
+            if self._at == len(self._buffer) and self._flags and self._scatter(header, data):
+                return True
             line = self._line()
             if line[:1] == b"-":
                 raise ReplyError(line[1:].decode("utf-8", "replace"))
@@ -257,17 +259,44 @@ class Wire:
             raise
         return True
 
-    def _copy_into(self, target: memoryview) -> None:
-        have = min(len(self._buffer) - self._at, target.nbytes)
-        if have:
-            target[:have] = self._buffer[self._at : self._at + have]
-            self._at += have
+    def _scatter(self, header: memoryview, data: memoryview) -> bool:
+        """Let the kernel put a bulk string where it belongs; False, with what has come in the buffer, if it is no such.
+
+        What comes first tells the size; only then is it safe to wait for the rest.
+        """
+        size = header.nbytes + data.nbytes
+        head = b"$%d\r\n" % size
+        first, last = bytearray(len(head)), bytearray(2)
+        targets = [memoryview(first), header, data, memoryview(last)]
+        got = self._socket.recvmsg_into(targets)[0]
+        if not got:
+            raise ConnectionError(f"{self.label} closed the connection")
+        self.bytes_in += got
+        if got < len(head) or first != head:
+            self._buffer[:] = b"".join(targets)[:got]
+            self._at = 0
+            return False
+        for target in targets:
+            if got < target.nbytes:
+                self._receive(target[got:])
+            got = max(0, got - target.nbytes)
+        return True
+
+    def _receive(self, target: memoryview) -> None:
+        have = 0
         while have < target.nbytes:
             got = self._socket.recv_into(target[have:], 0, self._flags)
             if not got:
                 raise ConnectionError(f"{self.label} closed the connection")
             have += got
             self.bytes_in += got
+
+    def _copy_into(self, target: memoryview) -> None:
+        have = min(len(self._buffer) - self._at, target.nbytes)
+        if have:
+            target[:have] = self._buffer[self._at : self._at + have]
+            self._at += have
+        self._receive(target[have:])
 
     def ready(self, timeout: float) -> bool:
         """Is there something to read within ``timeout`` seconds?"""
@@ -290,21 +319,20 @@ class Wire:
         """Several commands as one MULTI/EXEC: the reply to the last. Only that may be an error, and is returned."""
         count = len(commands)
         self.send(b"%b%b%b" % (_MULTI, b"".join(commands), _EXEC))
-        usual = _transacted(count)
-        if self._at == len(self._buffer):
-            # a whole, uneventful reply in one packet needs no parsing but for its end
+        if self._at == len(self._buffer) and self._flags:
+            # What comes before the last reply is mostly known, and any other course of events has longer replies. To
+            # wait for that much at once saves waking up for the first of them, which come while a large value is sent.
+            usual = _transacted(count)
             try:
-                data = self._socket.recv(_CHUNK)
+                data = self._socket.recv(len(usual), self._flags)
                 if not data:
                     raise ConnectionError(f"{self.label} closed the connection")
+                self.bytes_in += len(data)
+                if data == usual:
+                    return self._quick()
             except BaseException:
                 self.close()
                 raise
-            self.bytes_in += len(data)
-            if data.startswith(usual):
-                end = data.find(b"\r\n", len(usual))
-                if end > 0 and len(data) == end + 4 + int(data[len(usual) : end]):
-                    return data[end + 2 : -2]
             self._buffer[:] = data
             self._at = 0
         results = self.read_all(count + 2)[-1]
@@ -332,4 +360,4 @@ _EXEC = command("EXEC")
 @cache
 def _transacted(count: int) -> bytes:
     """What precedes the last reply of a transaction of so many commands, all but the last answered OK."""
-    return b"+OK\r\n" + b"+QUEUED\r\n" * count + b"*%d\r\n" % count + b"+OK\r\n" * (count - 1) + b"$"
+    return b"+OK\r\n" + b"+QUEUED\r\n" * count + b"*%d\r\n" % count + b"+OK\r\n" * (count - 1)

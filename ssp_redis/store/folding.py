@@ -11,16 +11,18 @@ from __future__ import annotations
 import contextlib
 import time
 
-from ..connection import ReplyError, Wire
+from ..connection import ReplyError, Wire, command
 from ..lua import Code, Refusal
 from ..subscriber import Subscriber
 from .blob import base_header
-from .making import Writer, write_scratch
-from .push import SMALL
+from .making import Writer, scratch_of, write_scratch
+from .push import register
 from .view import View
 
 #: A base is at most about so many entries of the log behind, or one clock where that has more.
 _LAG = 1024
+#: From so many members on, one sums a table of a single share for the others at staleness 0.
+_CROWD = 6
 #: A share that costs more values than this is worth waiting for its owner's base.
 _WORTH = 1
 #: Shortest and longest time to wait for an owner (seconds).
@@ -82,7 +84,8 @@ class Folder:
             together: all members read now (staleness 0), so owners' bases are worth waiting for.
         """
         store, layout = self._store, view.layout
-        if layout.nbytes <= SMALL or layout.shares == 1:
+        alone = layout.shares == 1
+        if alone and (layout.inline or not together or len(self.members()) < _CROWD):
             store.refresh(view, learn)
             return
         if together and self._ear is None:
@@ -92,37 +95,62 @@ class Folder:
                 learn = True
         if learn or self._ear is None:
             store.host.run(store.learn)
+        if alone:
+            self._refresh_one(view, clock)
+            return
         begun = time.monotonic()
         mine = [share for share in range(layout.shares) if self._mine(share, clock)]
         store.bring(view, mine, learn=False)
-        self.publish(view, [share for share in mine if self._behind(view, share) > 2])
+        self.publish(view, [share for share in mine if self._behind(view, share, store.horizon()) > 2])
         if mine:
             self._round += (time.monotonic() - begun - self._round) / 4
         others = [share for share in range(layout.shares) if share not in mine]
         self.listen(0.0)
         if together:
-            self._await(view, others)
+            self._await(view, others, store.horizon())
         store.bring(view, others, learn=False)
         if view.version < store.horizon():
             store.refresh(view, learn=False)
         else:
             store.settle(view)
 
-    def _behind(self, view: View, share: int) -> int:
-        """How many deltas a base does not hold."""
-        return len(view.lacking(self._store.log, self.base(view, share), self._store.horizon()) or ())
+    def _refresh_one(self, view: View, clock: int) -> None:
+        """Of a table of one share, all read the same: who completed the clock sums it while the others wake up."""
+        store = self._store
+        worker, version = self._completer(clock)
+        if worker != store.host.caller.worker:
+            self.listen(0.0)
+            self._await(view, [0], version)
+        store.refresh(view, learn=False)
+        if worker == store.host.caller.worker:
+            begun = time.monotonic()
+            self.publish(view, [0])
+            self._round += (2 * (time.monotonic() - begun) - self._round) / 4
 
-    def _await(self, view: View, shares: list[int]) -> None:
-        """Let the owners publish their shares, where that is cheaper than summing them here."""
+    def _completer(self, clock: int) -> tuple[str, int]:
+        """Who was the last to tick to that clock, as far as is known, and the version that holds its tick."""
+        log = self._store.log
+        for index in range(len(log.tags) - 1, -1, -1):
+            tag = log.tags[index]
+            if tag.kind == "t" and tag.clock == clock:
+                return tag.worker, log.start + index + 1
+        return "", log.end
+
+    def _behind(self, view: View, share: int, end: int) -> int:
+        """How many deltas a base does not hold."""
+        return len(view.lacking(self._store.log, self.base(view, share), end) or ())
+
+    def _await(self, view: View, shares: list[int], end: int) -> None:
+        """Let the owners publish their shares up to ``end``, where that is cheaper than summing them here."""
         store, names = self._store, view.layout.names
-        incarnation, end = store.host.caller.incarnation, store.horizon()
+        incarnation = store.host.caller.incarnation
 
         def missing() -> list[str]:
             dear = (
                 names[share]
                 for share in shares
                 if view.cost(share, store.log, end, self.base(view, share), incarnation) > _WORTH
-                and self._behind(view, share) > 2
+                and self._behind(view, share, end) > 2
             )
             return [name for name in dear if not self._distrust.get(name, (0, 0))[0]]
 
@@ -202,7 +230,7 @@ class Folder:
         return bool(self._large())
 
     def _large(self) -> list[View]:
-        return [view for view in self._store.views.values() if view.layout.nbytes > SMALL and view.master_known]
+        return [view for view in self._store.views.values() if not view.layout.small and view.master_known]
 
     def idle(self, clock: int) -> bool:
         """While there is nothing else to do: sum what is in, for oneself and for those who are late.
@@ -217,7 +245,7 @@ class Folder:
         for view in self._large():
             mine = [share for share in range(view.layout.shares) if self._mine(share, clock)]
             store.bring(view, mine, learn=False)
-            self.publish(view, [share for share in mine if self._behind(view, share) > 2])
+            self.publish(view, [share for share in mine if self._behind(view, share, store.horizon()) > 2])
             others = [share for share in range(view.layout.shares) if share not in mine]
             self.listen(0.0)
             store.bring(view, others, learn=False)
@@ -248,12 +276,19 @@ class Folder:
         blocks = range(0) if untouched else layout.blocks_of(share)
         generation = replaces[1] + 1
         headers = [base_header(layout.block(block), generation, version, store.epoch) for block in blocks]
-        scratch = write_scratch(store, wire, layout, blocks, headers, view.master)
+        first: list[bytes] = []
+        if layout.small and blocks:
+            # one round trip: ``commit`` looks whether the scratch is what it should be
+            scratch = scratch_of(store, layout, blocks)
+            value = headers[0] + view.master.tobytes()
+            first = [*register(store.keys, store.ring), command("SET", scratch[0], value)]
+        else:
+            scratch = write_scratch(store, wire, layout, blocks, headers, view.master)
         bases = [store.keys.base(layout.number, block, generation) for block in blocks]
         tag = store.log.last(version)
         try:
             store.bases[name] = store.scripts.commit(
-                wire, store.host.caller, store.host.clock, name, replaces, version, tag, scratch, bases, headers
+                wire, store.host.caller, store.host.clock, name, replaces, version, tag, scratch, bases, headers, first
             )
         except Refusal as refusal:
             if refusal.code is Code.CHANGED:

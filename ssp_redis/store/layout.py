@@ -22,8 +22,8 @@ LARGEST = 512 << 20
 BLOCK = 1 << 20
 #: A table is cut into shares of at least about this size, one per worker at the most (bytes).
 SHARE = 1 << 18
-#: A table of one block of at most this size is read in one call (bytes).
-_SMALL = 1 << 13
+#: A table of one block of at most this size is small (bytes): what a clock costs is the number of calls.
+SMALL = 1 << 16
 #: Deltas of a table of at most this size stand in the tags of their ticks (bytes).
 _INLINE = 64
 #: A ring has as many slots as fit in this (bytes), within 3 … 64; of an inline table, where they only count, 512.
@@ -105,8 +105,8 @@ class Layout:
 
     @cached_property
     def small(self) -> bool:
-        """Is the whole table one block of a few pages?"""
-        return self.blocks == 1 and self.nbytes <= _SMALL
+        """Is the whole table one block, and not a large one?"""
+        return self.blocks == 1 and self.nbytes <= SMALL
 
     @cached_property
     def inline(self) -> bool:

@@ -6,6 +6,7 @@ are in it.
 
 from __future__ import annotations
 
+import binascii
 from binascii import a2b_base64
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -43,7 +44,7 @@ class Tag(NamedTuple):
         for word in rest.split(","):
             table, inline, value = word.partition("=")
             if inline:
-                values[int(table)] = a2b_base64(value)
+                values[int(table)] = _decoded(value)
                 continue
             table, _, slot = word.partition(".")
             slot, _, count = slot.partition("/")
@@ -59,7 +60,15 @@ class Tag(NamedTuple):
 
     def touches(self, table: int) -> bool:
         """Did the tick add to this table?"""
-        return table in self.slots or table in self.values
+        return table in self.values or table in self.slots
+
+
+def _decoded(text: str) -> bytes:
+    """What base64 stands for; nothing, which is no delta of any table, where it is none."""
+    try:
+        return a2b_base64(text)
+    except binascii.Error:
+        return b""
 
 
 class Log:

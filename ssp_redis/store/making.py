@@ -55,13 +55,18 @@ def create(store: Writer, name: str, init: Array, workers: int) -> View:
     return view
 
 
+def scratch_of(store: Writer, layout: Layout, blocks: range) -> list[str]:
+    """The keys of blocks that this incarnation has on their way to become bases."""
+    return [store.keys.scratch(layout.number, block, store.host.caller.incarnation) for block in blocks]
+
+
 def write_scratch(
     store: Writer, wire: Wire, layout: Layout, blocks: range, headers: list[bytes], values: Array
 ) -> list[str]:
     """Write blocks as scratch of this incarnation, on their way to become bases. Returns their keys."""
     if registration := register(store.keys, store.ring):
         wire.call_all(registration)
-    keys = [store.keys.scratch(layout.number, block, store.host.caller.incarnation) for block in blocks]
+    keys = scratch_of(store, layout, blocks)
     for key, block, header in zip(keys, blocks, headers, strict=True):
         wire.send_set(key, header, as_bytes(values[layout.extent(block)]))
     wire.read_all(len(keys))

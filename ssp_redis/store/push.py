@@ -8,12 +8,10 @@ from collections.abc import Callable
 from ..connection import Wire, command, encode
 from ..keys import StoreKeys
 from .blob import HEADER_SIZE, delta_header
-from .layout import Layout
+from .layout import SMALL, Layout
 from .ring import Ring
 from .view import Array, View, as_bytes
 
-#: Up to this many bytes, deltas and tick are one transaction and one round trip.
-SMALL = 1 << 16
 #: So many bytes of deltas the tag of one tick holds at the most: what is beyond goes to slots.
 _TAG = 256
 #: How many bytes of deltas may be unacknowledged at once.

@@ -220,9 +220,7 @@ class Reader:
             learn = True  # if it has to be done again, then with what the log says by then
             end = self.horizon()
             if view.layout.small:
-                done = view.bring_small(wire, self.log, end, self.bases, self.host.caller.incarnation)
-                if done is not None:
-                    return done
+                return view.bring_small(wire, self.log, end, self.bases, self.epoch, self.host.caller.incarnation)
             work = view.plan(wanted, self.log, end, self.bases, self.epoch, self.host.caller.incarnation)
             return view.bring(wire, wanted, work, end)
 

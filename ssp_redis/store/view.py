@@ -88,9 +88,11 @@ class View:
         self.master = np.zeros(self.layout.elements, self.layout.stored)
         #: Memory of deltas that are in the master by now: a fresh array would have to be faulted in page by page.
         self._spare: list[Array] = []
-        #: Of a small table, master and overlay as last read; None: something has changed but for what was added since.
+        #: Of a tiny table, master and overlay as last read; None: something has changed but for what was added since.
         self._laid: Array | None = None
         self.scratch = np.empty(self.layout.extent(0).stop, self.layout.stored)
+        #: Where a value that is read arrives.
+        self._header, self._incoming = bytearray(HEADER_SIZE), as_bytes(self.scratch)
         self.versions = [-1] * self.layout.shares
 
     def forget(self) -> None:
@@ -135,7 +137,7 @@ class View:
         """Master and overlay as a new array, flat."""
         if self._laid is None:
             value = self._lay()
-            if not self.layout.small:
+            if not self.layout.inline:
                 return value
             self._laid = value
         return self._laid.copy()
@@ -209,38 +211,46 @@ class View:
         return False, lacking
 
     def bring_small(
-        self, wire: Wire, log: Log, end: int, bases: dict[str, tuple[int, int]], incarnation: int
-    ) -> bool | None:
-        """What :meth:`plan` and :meth:`bring` do, for a table of one small block, whose cost is the number of calls.
-
-        Returns None when it has to be done the long way, from the base.
-        """
+        self, wire: Wire, log: Log, end: int, bases: dict[str, tuple[int, int]], epoch: int, incarnation: int
+    ) -> bool:
+        """What :meth:`plan` and :meth:`bring` do, for a table of one small block: there, calls cost more than bytes."""
         number, block = self.layout.number, self.layout.block(0)
-        anew, tags = self._way(0, log, end, bases[self.layout.names[0]][0], incarnation)
-        if anew:
-            return None
-        foreign = [tag for tag in tags if self._fetched(tag, incarnation)]
-        values: list[bytes | None] = []
-        if foreign:
-            values = wire.call("MGET", *(self.keys.slot(number, 0, tag.ring, tag.slots[number]) for tag in foreign))
-        for tag, value in zip(foreign, values, strict=True):
-            expected = delta_header(block, tag.incarnation, tag.clock, tag.number, tag.slots[number])
-            if value is None or value[:HEADER_SIZE] != expected:
-                self.versions[0] = -1
-                return False
-        arrived = iter(values)
+        base, generation = bases[self.layout.names[0]]
+        anew, tags = self._way(0, log, end, base, incarnation)
         self.versions[0] = -1  # until all of it is in, it is nothing
-        self._laid, master = None, self.master
+        self._laid, master, header = None, self.master, memoryview(self._header)
+        if anew:
+            wire.send(command("GET", self.keys.base(number, 0, generation)))
+            there = wire.read_into(header, as_bytes(master))
+            if not there or not is_base(bytes(header), block, generation, epoch):
+                return False
+        window = max(1, _WINDOW // (HEADER_SIZE + self.layout.nbytes))
+        foreign = [tag for tag in tags if self._fetched(tag, incarnation)]
+        arriving = 0
         for tag in tags:
             if self._mine(tag, incarnation):
-                master += self.held[tag.clock]
+                right = _add(master, self.held[tag.clock])
             elif number in tag.values:
-                if not self._add_inline(tag):
-                    return False
+                right = self._add_inline(tag)
             else:
-                master += np.frombuffer(next(arrived) or b"", master.dtype, offset=HEADER_SIZE)
+                if not arriving:
+                    asked, foreign = foreign[:window], foreign[window:]
+                    arriving = len(asked)
+                    wire.send(b"".join(command("GET", self._slot(one)) for one in asked))
+                arriving -= 1
+                expected = delta_header(block, tag.incarnation, tag.clock, tag.number, tag.slots[number])
+                right = wire.read_into(header, self._incoming) and header == expected and _add(master, self.scratch)
+            if not right:
+                for _ in range(arriving):
+                    wire.read_into(header, self._incoming)
+                return False
         self.versions[0] = end
         return True
+
+    def _slot(self, tag: Tag) -> str:
+        """Key of the slot that the tag names, of a table of one block."""
+        number = self.layout.number
+        return self.keys.slot(number, 0, tag.ring, tag.slots[number])
 
     def _add_inline(self, tag: Tag) -> bool:
         """Add the delta that the tag itself holds; False when it is not one of this table."""
@@ -255,7 +265,7 @@ class View:
         if not log.start <= version <= end:
             return None
         number = self.layout.number
-        tags = [tag for tag in log.since(version, end) if number in tag.values or number in tag.slots]
+        tags = [tag for tag in log.since(version, end) if tag.touches(number)]
         return sorted(tags, key=_by_clock) if self.ordered else tags
 
     def cost(self, share: int, log: Log, end: int, base: int, incarnation: int) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from ...connection import Wire, command
 from ...keys import StoreKeys
-from ..push import SMALL, TablePush, register
+from ..layout import SMALL
+from ..push import TablePush, register
 from ..ring import Ring
 from ..view import View
 from .blobs import header_of, numbers_and_rows

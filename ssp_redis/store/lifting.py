@@ -1,0 +1,65 @@
+"""Bases that nobody moves on: of tables that are no longer pushed or read, perhaps not even opened by anybody.
+
+The log holds all tags from the lowest base on, so one that stays behind would let it grow for ever.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..connection import Wire
+from ..lua import Code, Refusal
+from .sparse import folding, making
+from .sparse.layout import KIND
+
+if TYPE_CHECKING:
+    from .store import Store
+
+#: After so many entries of the log it is looked whether a base has stayed half as many behind.
+EVERY = 4096
+
+
+def lift(store: Store) -> int:
+    """Bring bases that are far behind to the end of the log. Returns its length from which on to look again."""
+    store.host.run(store.learn)
+    end, log = store.horizon(), store.log
+    behind = [(name, base) for name, (base, _) in store.bases.items() if end - base > EVERY // 2]
+    if min((base for _, base in behind), default=log.start) < log.start:
+        log.clear()
+        store.host.run(store.learn)
+    for name, base in behind:
+        number, share = map(int, name.split("."))
+        if log.start <= base and not any(tag.touches(number) for tag in log.since(base, end)):
+            store.host.run(lambda wire, name=name: _move(store, wire, name, end))  # type: ignore[misc]
+        else:
+            _fold(store, number, share)
+    return store.log.end + EVERY
+
+
+def _move(store: Store, wire: Wire, name: str, end: int) -> None:
+    """No tag has touched the share since: only its version moves."""
+    if name not in store.bases or store.epoch != store.host.caller.epoch or store.bases[name][0] >= end:
+        return
+    replaces, tag = store.bases[name], store.log.last(end)
+    try:
+        store.bases[name] = store.scripts.commit(
+            wire, store.host.caller, store.host.clock, name, replaces, end, tag, [], [], [], []
+        )
+    except Refusal as refusal:
+        if refusal.code is not Code.CHANGED:
+            raise
+        store.bases[name] = (int(refusal.words[0]), int(refusal.words[1]))
+
+
+def _fold(store: Store, number: int, share: int) -> None:
+    if all(view.layout.number != number for view in store.opened()):
+        for name, description in store.describe():
+            opened = making.ask(store, name) if description.startswith(KIND) else store.ask(name)
+            if opened is not None and opened.layout.number == number:
+                break
+    for view in list(store.views.values()):
+        if view.layout.number == number:
+            store.folder.fold(view, [share])
+    for rowed in list(store.sparse.values()):
+        if rowed.layout.number == number:
+            folding.fold(store, rowed, [share])
