@@ -21,7 +21,7 @@ from typing import Protocol, TypeVar
 from . import forks
 from .blockers import look
 from .config import Settings
-from .connection import Endpoint, ReplyError, Wire, refused
+from .connection import Endpoint, Packed, ReplyError, Wire, refused
 from .errors import (
     Evicted,
     Fenced,
@@ -57,7 +57,7 @@ class Push(Protocol):
     def known(self) -> int:
         """Log position after which the tick shall bring the tags, or −1."""
 
-    def commands(self) -> list[bytes] | None:
+    def commands(self) -> list[Packed] | None:
         """Few bytes: commands for one transaction with the tick. None: use ``send``."""
 
     def send(self, wire: Wire) -> None:

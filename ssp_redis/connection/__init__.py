@@ -3,7 +3,7 @@
 from .backoff import Backoff
 from .endpoint import Endpoint
 from .replies import TRANSIENT, ReplyError, refused
-from .resp import Buffer, Reply, Word, command, encode
+from .resp import Buffer, Packed, Reply, Word, command, encode
 from .wire import Wire
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Backoff",
     "Buffer",
     "Endpoint",
+    "Packed",
     "Reply",
     "ReplyError",
     "Wire",

@@ -7,6 +7,8 @@ from typing import Any
 
 Buffer = bytes | bytearray | memoryview
 Word = bytes | str | int
+#: A command as it goes over the wire; in parts where one of them is too large to be copied for nothing.
+Packed = bytes | tuple[Buffer, ...]
 Reply = Any
 
 

@@ -16,7 +16,7 @@ import select
 import socket
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 import redis
@@ -24,7 +24,7 @@ import redis
 from .. import forks
 from ..errors import SSPError
 from .replies import ReplyError
-from .resp import Buffer, Reply, Word, command, encode
+from .resp import Buffer, Packed, Reply, Word, command, encode
 
 #: A value at least this large is sent by itself instead of being copied into the command (bytes).
 _LARGE = 16384
@@ -100,12 +100,18 @@ class Wire:
         """Send ``SET key header+data``; large data goes from its memory to the socket."""
         size = len(header) + data.nbytes
         head = b"*3\r\n$3\r\nSET\r\n" + encode((key,)) + b"$%d\r\n" % size + header
-        if data.nbytes < _LARGE or self._secure:
+        if data.nbytes < _LARGE:
             self.send(head + data.tobytes() + b"\r\n")
+        else:
+            self._send_parts((head, data, b"\r\n"))
+
+    def _send_parts(self, parts: Iterable[Buffer]) -> None:
+        if self._secure:
+            self.send(b"".join(parts))
             return
         self._check_process()
-        left: list[memoryview] = [memoryview(head), data.cast("B"), memoryview(b"\r\n")]
-        self.bytes_out += len(head) + data.nbytes + 2
+        left = [memoryview(part).cast("B") for part in parts]
+        self.bytes_out += sum(part.nbytes for part in left)
         try:
             while left:
                 sent = self._socket.sendmsg(left)
@@ -315,10 +321,20 @@ class Wire:
         self.send(command(*words))
         return self.read()
 
-    def transact(self, commands: Sequence[bytes]) -> Reply:
+    def transact(self, commands: Sequence[Packed]) -> Reply:
         """Several commands as one MULTI/EXEC: the reply to the last. Only that may be an error, and is returned."""
         count = len(commands)
-        self.send(b"%b%b%b" % (_MULTI, b"".join(commands), _EXEC))
+        parts: list[Buffer] = [_MULTI]
+        for packed in commands:
+            if type(packed) is tuple:
+                parts += packed
+            else:
+                parts.append(packed)  # type: ignore[arg-type]
+        parts.append(_EXEC)
+        if len(parts) > count + 2:
+            self._send_parts(parts)
+        else:
+            self.send(b"".join(parts))
         if self._at == len(self._buffer) and self._flags:
             # What comes before the last reply is mostly known, and any other course of events has longer replies. To
             # wait for that much at once saves waking up for the first of them, which come while a large value is sent.

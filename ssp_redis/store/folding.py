@@ -46,6 +46,8 @@ class Folder:
         #: Of a share whose owner was late: reads until it is waited for again, and the number of reads last time.
         self._distrust: dict[str, tuple[int, int]] = {}
         self._idle_end = -1
+        #: Length of the log from which on something is due to be folded, as long as the scene is the same.
+        self._tend_at, self._tended = 0, (-1, -1, 0)
 
     # -- who folds what ----------------------------------------------------------------------------------------------
 
@@ -200,6 +202,9 @@ class Folder:
     def tend(self) -> None:
         """Fold what is due, so that rings do not fill up: own shares early, anybody's when its owner seems not to."""
         store = self._store
+        scene = (store.epoch, store.membership, len(store.views))
+        if self._tend_at > store.log.end and self._tended == scene:
+            return
         for view in list(store.views.values()):
             due = self._due(view)
             if any(not self._owns(share) for share in due):
@@ -210,15 +215,19 @@ class Folder:
                 due = self._due(view)
             if due:
                 self.fold(view, due)
+        # bases only move on, so nothing is due before the log is that long
+        self._tended = scene
+        self._tend_at = min((low for view in store.views.values() for low in self._limits(view)), default=0)
 
     def _due(self, view: View) -> list[int]:
+        end = self._store.horizon()
+        return [share for share, limit in enumerate(self._limits(view)) if end >= limit]
+
+    def _limits(self, view: View) -> list[int]:
+        """The length of the log from which on each share is to be folded here."""
         members = len(self.members())
-        end, lag = self._store.horizon(), max(1, members, min(members * view.layout.slots // 2, _LAG))
-        return [
-            share
-            for share in range(view.layout.shares)
-            if end - self.base(view, share) >= (lag if self._owns(share) else 2 * lag)
-        ]
+        lag = max(1, members, min(members * view.layout.slots // 2, _LAG))
+        return [self.base(view, share) + (lag if self._owns(share) else 2 * lag) for share in range(view.layout.shares)]
 
     def _owns(self, share: int) -> bool:
         members = self.members()

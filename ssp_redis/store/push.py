@@ -5,7 +5,7 @@ from __future__ import annotations
 from binascii import b2a_base64
 from collections.abc import Callable
 
-from ..connection import Wire, command, encode
+from ..connection import Packed, Wire, command, encode
 from ..keys import StoreKeys
 from .blob import HEADER_SIZE, delta_header
 from .layout import SMALL, Layout
@@ -14,6 +14,8 @@ from .view import Array, View, as_bytes
 
 #: So many bytes of deltas the tag of one tick holds at the most: what is beyond goes to slots.
 _TAG = 256
+#: Up to so many bytes it costs less to copy a delta into its command than to send it in parts.
+_COPIED = 1 << 12
 #: How many bytes of deltas may be unacknowledged at once.
 _WINDOW = 4 << 20
 
@@ -66,14 +68,14 @@ class TablePush:
         words += [f"{layout.number}={b2a_base64(delta, newline=False).decode()}" for layout, delta in self._inline]  # type: ignore[arg-type]
         return f"{ring.number}:{','.join(words)}"
 
-    def commands(self) -> list[bytes] | None:
+    def commands(self) -> list[Packed] | None:
         """All as commands for the tick's transaction, if they are small enough."""
         slotted = self._slotted
         if not slotted:
             return []
         if sum(layout.nbytes for layout, _ in slotted) > SMALL or any(layout.blocks > 1 for layout, _ in slotted):
             return None
-        words = self._register()
+        words: list[Packed] = list(self._register())
         ring = self._ring
         for layout, delta in slotted:
             slot = ring.slot(layout.number, layout.slots)
@@ -85,7 +87,10 @@ class TablePush:
                 head = b"*3\r\n" + encode(("SET", key)) + b"$%d\r\n" % size
                 ring.heads[layout.number, slot] = head
             header = delta_header(layout.block(0), ring.incarnation, self.clock, ring.number, slot)
-            words.append(b"%b%b%b\r\n" % (head, header, delta.tobytes()))
+            if layout.nbytes > _COPIED:
+                words.append((head + header, as_bytes(delta), b"\r\n"))
+            else:
+                words.append(b"%b%b%b\r\n" % (head, header, delta.tobytes()))
         return words
 
     def send(self, wire: Wire) -> None:

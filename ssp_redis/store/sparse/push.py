@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...connection import Wire, command
+from ...connection import Packed, Wire, command
 from ...keys import StoreKeys
 from ..layout import SMALL
 from ..push import TablePush, register
@@ -58,14 +58,14 @@ class RowPush:
             words.append(f"{layout.number}.{self._slot(view)}/{len(self._delta(view).numbers)}")
         return f"{self._ring.number}:{','.join(words)}"
 
-    def commands(self) -> list[bytes] | None:
+    def commands(self) -> list[Packed] | None:
         """All as commands for the tick's transaction, if they are small enough."""
         if sum(self._delta(view).nbytes for view in self._views) > SMALL:
             return None
         dense = self._dense.commands()
         if dense is None:
             return None
-        words = [*register(self._keys, self._ring), *dense]
+        words: list[Packed] = [*register(self._keys, self._ring), *dense]
         for view in self._views:
             words += self._clear(view)
             words += [command("SET", key, head + bytes(rows)) for key, head, rows in self._pieces(view)]
