@@ -280,24 +280,8 @@ class StoreScripts:
         records: list[bytes],
     ) -> tuple[int, int]:
         """``rows`` is the share's hash, ``records`` what is changed in it. Returns the new (version, generation)."""
-        job = self._job
-        answer = Script("commit_rows", [job.config, job.clocks, job.ids, job.log, self._keys.bases, rows]).call(
-            wire,
-            caller.run,
-            caller.epoch,
-            caller.worker,
-            caller.incarnation,
-            clock,
-            share,
-            f"{replaces[0]}:{replaces[1]}",
-            version,
-            tag,
-            self._keys.commits,
-            header,
-            number_bytes,
-            record_bytes,
-            *records,
-        )
+        script = self._commit("commit_rows", [rows], caller, clock, share, replaces, version, tag)
+        answer = script.call(wire, header, number_bytes, record_bytes, *records)
         return int(answer[0]), int(answer[1])
 
     def commit(
@@ -315,22 +299,23 @@ class StoreScripts:
         first: list[bytes],
     ) -> tuple[int, int]:
         """``first`` are the SETs of the scratch, if that is not written yet. Returns the new (version, generation)."""
-        job = self._job
-        keys = [job.config, job.clocks, job.ids, job.log, self._keys.bases, *scratch, *bases]
-        old = f"{replaces[0]}:{replaces[1]}"
-        answer = Script("commit", keys).call(
-            wire,
-            caller.run,
-            caller.epoch,
-            caller.worker,
-            caller.incarnation,
-            clock,
-            share,
-            old,
-            version,
-            tag,
-            self._keys.commits,
-            *headers,
-            first=first,
-        )
+        script = self._commit("commit", [*scratch, *bases], caller, clock, share, replaces, version, tag)
+        answer = script.call(wire, *headers, first=first)
         return int(answer[0]), int(answer[1])
+
+    def _commit(
+        self,
+        name: str,
+        keys: list[str],
+        caller: Caller,
+        clock: int,
+        share: str,
+        replaces: tuple[int, int],
+        version: int,
+        tag: str,
+    ) -> Script:
+        """What all commits begin with: who commits, which share, and in the place of what."""
+        job = self._job
+        script = Script(name, [job.config, job.clocks, job.ids, job.log, self._keys.bases, *keys])
+        member = (caller.run, caller.epoch, caller.worker, caller.incarnation, clock)
+        return script.bind(*member, share, f"{replaces[0]}:{replaces[1]}", version, tag, self._keys.commits)

@@ -1,23 +1,16 @@
-"""How a table comes to be: claimed by one, written as scratch, published whole; the others wait for it."""
+"""What is written when a dense table is made, and whenever one of its shares becomes a base: scratch."""
 
 from __future__ import annotations
 
-import contextlib
-
 from ..connection import ReplyError, Wire
 from ..errors import ServerRefused
-from ..link import persist
-from ..lua import Code, Refusal
-from ..subscriber import Subscriber
 from .blob import base_header
+from .claiming import obtain, publish
 from .layout import Layout
 from .push import register
 from .reader import Reader
 from .ring import Ring
 from .view import Array, View, as_bytes
-
-#: How long a claim to make a table holds (ms); whoever waits takes it over then.
-_CLAIM = 10_000
 
 
 class Writer(Reader):
@@ -34,23 +27,11 @@ def create(store: Writer, name: str, init: Array, workers: int) -> View:
         ServerRefused: the server has not the memory for it.
     """
     layout = Layout.cut(name, init.dtype.name, init.shape, workers)
-    caller = store.host.caller
-    view = store.views.get(name)
-    while view is None:
-        try:
-            claim = store.host.run(
-                lambda wire: store.scripts.claim(wire, caller.run, name, layout.describe(), caller.incarnation, _CLAIM)
-            )
-        except Refusal as refusal:
-            if refusal.code is not Code.CLAIMED:
-                raise
-            _await(store, name, int(refusal.words[0]) / 1000)
-            continue
-        if claim.state == "ready":
-            view = store.open(name, claim)
-        else:
-            made = Layout.parse(name, claim.number, store.run_id, layout.describe())
-            store.host.run(lambda wire, made=made: _make(store, wire, made, init, workers))  # type: ignore[misc]
+
+    def make(wire: Wire, number: int) -> None:
+        _make(store, wire, Layout.parse(name, number, store.run_id, layout.describe()), init, workers)
+
+    view = store.views.get(name) or store.open(name, obtain(store, name, layout.describe(), make))
     store.check(view, init.shape, init.dtype.name)
     return view
 
@@ -75,15 +56,11 @@ def write_scratch(
 
 def _make(store: Writer, wire: Wire, layout: Layout, init: Array, workers: int) -> None:
     _check_memory(wire, layout, workers)
-    caller, blocks = store.host.caller, range(layout.blocks)
+    blocks = range(layout.blocks)
     headers = [base_header(layout.block(block), 0, 0, 0) for block in blocks]
     scratch = write_scratch(store, wire, layout, blocks, headers, init.reshape(-1).astype(layout.stored, copy=False))
     bases = [store.keys.base(layout.number, block, 0) for block in blocks]
-    try:
-        store.scripts.publish(wire, caller.run, layout.name, caller.incarnation, layout.shares, scratch, bases)
-    except Refusal as refusal:
-        if refusal.code is not Code.CHANGED:  # else the claim ran out and is another's: claim again, and see
-            raise
+    publish(store, wire, layout.name, layout.shares, scratch, bases)
 
 
 def _check_memory(wire: Wire, layout: Layout, workers: int) -> None:
@@ -98,16 +75,3 @@ def _check_memory(wire: Wire, layout: Layout, workers: int) -> None:
             f"table {layout.name} may need {need / 2**20:.0f} MiB in Redis with {workers} workers, and "
             f"maxmemory is {limit / 2**20:.0f} MiB: raise it"
         )
-
-
-def _await(store: Reader, name: str, limit: float) -> None:
-    """Somebody else is making it: wait for its announcement, or until the claim runs out."""
-    endpoint = store.host.endpoint
-    ear = persist(endpoint.label, limit, lambda: Subscriber(endpoint, store.keys.commits))
-    try:
-        # subscribed first, then asked: what was announced before is there now
-        if store.ask(name) is None:
-            with contextlib.suppress(OSError):  # whoever lost the connection asks again
-                ear.last(limit)
-    finally:
-        ear.close()

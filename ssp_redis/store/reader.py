@@ -10,6 +10,7 @@ from ..errors import StateLost, TableMismatch
 from ..keys import JobKeys, StoreKeys
 from ..lua import Code, Refusal
 from ..scripts import Caller, Claim, StoreScripts, Tags
+from .claiming import look
 from .layout import Layout
 from .log import Log, Tag
 from .sparse.view import RowView
@@ -84,13 +85,8 @@ class Reader:
         """The view of a table, None when nobody has made it."""
         if name in self.views:
             return self.views[name]
-        try:
-            claim = self.host.run(lambda wire: self.scripts.claim(wire, self.host.caller.run, name, "-", 0, 0))
-        except Refusal as refusal:
-            if refusal.code is Code.CLAIMED:
-                return None
-            raise
-        return self.open(name, claim) if claim.state == "ready" else None
+        claim = look(self, name)
+        return self.open(name, claim) if claim is not None else None
 
     def open(self, name: str, claim: Claim) -> View:
         """A view of a table that is there."""

@@ -13,7 +13,7 @@ from fixtures import background, blocked
 from remote import Remote, eventually
 
 from ssp_redis import Job, TableMismatch, Worker
-from ssp_redis.store import making
+from ssp_redis.store import claiming
 
 
 @pytest.mark.parametrize("shape", [(4,), (64, 4096)])
@@ -54,7 +54,7 @@ def test_a_claim_of_one_that_died_is_taken_over(
     """† A half-made table is never seen."""
     child = remote()
     child.join(url, job, worker=0)
-    child.do("from ssp_redis.store import making; making._CLAIM = 1000")
+    child.do("from ssp_redis.store import claiming; claiming._LEASE = 1000")
     child.do(
         """
 from ssp_redis.connection import Wire
@@ -72,7 +72,7 @@ Wire.send_set = dies
     child.start("worker.table('w', np.ones((64, 8192)))")
     child.process.wait(20)
     assert Job(url, job).tables() == []
-    monkeypatch.setattr(making, "_CLAIM", 1000)
+    monkeypatch.setattr(claiming, "_LEASE", 1000)
     worker = join(1)
     with pytest.raises(TableMismatch, match="has no table w"):
         worker.table("w")

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from ...connection import Wire, command
 from ...errors import TableMismatch
-from ...lua import Code, Refusal
-from ...subscriber import Subscriber
 from ..blob import rows_header
+from ..claiming import look, obtain, publish
 from ..push import register
 from .layout import KIND, RowLayout
 from .view import RowView
@@ -18,21 +17,13 @@ if TYPE_CHECKING:
     from ..reader import Reader
     from ..store import Store
 
-#: How long a claim to make a table holds (ms); whoever waits takes it over then.
-_CLAIM = 10_000
-
 
 def ask(reader: Reader, name: str) -> RowView | None:
     """The view of a sparse table; None when nobody has made it, or it is a dense one."""
     if name in reader.sparse:
         return reader.sparse[name]
-    try:
-        claim = reader.host.run(lambda wire: reader.scripts.claim(wire, reader.host.caller.run, name, "-", 0, 0))
-    except Refusal as refusal:
-        if refusal.code is Code.CLAIMED:
-            return None
-        raise
-    if claim.state != "ready" or not claim.description.startswith(KIND + ":"):
+    claim = look(reader, name)
+    if claim is None or not claim.description.startswith(KIND + ":"):
         return None
     return _open(reader, name, claim)
 
@@ -43,36 +34,14 @@ def create(store: Store, wanted: RowLayout) -> RowView:
     Raises:
         TableMismatch: it is there, and is another.
     """
-    name, caller = wanted.name, store.host.caller
-    view = store.sparse.get(name)
-    while view is None:
-        try:
-            claim = store.host.run(
-                lambda wire: store.scripts.claim(wire, caller.run, name, wanted.describe(), caller.incarnation, _CLAIM)
-            )
-        except Refusal as refusal:
-            if refusal.code is not Code.CLAIMED:
-                raise
-            _await(store, name, int(refusal.words[0]) / 1000)
-            continue
-        if claim.state == "ready":
-            view = _open(store, name, claim)
-        else:
-            made = RowLayout.parse(name, claim.number, store.run_id, wanted.describe())
-            store.host.run(lambda wire, made=made: _make(store, wire, made))  # type: ignore[misc]
+    name, description = wanted.name, wanted.describe()
+
+    def make(wire: Wire, number: int) -> None:
+        _make(store, wire, RowLayout.parse(name, number, store.run_id, description))
+
+    view = store.sparse.get(name) or _open(store, name, obtain(store, name, description, make))
     check(view.layout, wanted)
     return view
-
-
-def _await(store: Store, name: str, limit: float) -> None:
-    """Somebody else is making it: wait for its announcement, or until the claim runs out."""
-    ear = Subscriber(store.host.endpoint, store.keys.commits)
-    try:
-        # subscribed first, then asked: what was announced before is there now
-        if ask(store, name) is None:
-            ear.last(limit)
-    finally:
-        ear.close()
 
 
 def check(layout: RowLayout, wanted: RowLayout) -> None:
@@ -96,8 +65,8 @@ def _open(reader: Reader, name: str, claim: Claim) -> RowView:
 
 
 def _make(store: Store, wire: Wire, layout: RowLayout) -> None:
-    caller, shares = store.host.caller, range(layout.shares)
-    scratch = [store.keys.scratch(layout.number, share, caller.incarnation) for share in shares]
+    shares = range(layout.shares)
+    scratch = [store.keys.scratch(layout.number, share, store.host.caller.incarnation) for share in shares]
     words = register(store.keys, store.ring)
     for share, key in zip(shares, scratch, strict=True):
         words += [
@@ -106,8 +75,4 @@ def _make(store: Store, wire: Wire, layout: RowLayout) -> None:
         ]
     wire.call_all(words)
     rows = [store.keys.rows(layout.number, share) for share in shares]
-    try:
-        store.scripts.publish(wire, caller.run, layout.name, caller.incarnation, layout.shares, scratch, rows)
-    except Refusal as refusal:
-        if refusal.code is not Code.CHANGED:  # else the claim ran out and is another's: claim again, and see
-            raise
+    publish(store, wire, layout.name, layout.shares, scratch, rows)
