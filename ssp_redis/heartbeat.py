@@ -43,7 +43,7 @@ class Heartbeat(threading.Thread):
         while not self._done.wait(max(0.0, due - time.monotonic())):
             try:
                 if self._wire is None:
-                    self._wire = self._endpoint.connect()
+                    self._wire = self._endpoint.connect(use="heartbeat")
                 self._scripts.sync(self._wire, *self._statement())
                 pause = self._lease / 3
             except Refusal as refusal:

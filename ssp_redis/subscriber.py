@@ -17,7 +17,7 @@ class Subscriber:
     """
 
     def __init__(self, endpoint: Endpoint, channel: str, patience: float | None = None) -> None:
-        self._wire = endpoint.connect(patience)
+        self._wire = endpoint.connect(patience, "waiting")
         self._wire.hurry(patience)
         # Subscribe first and wait for the confirmation: a change after it is heard, one before it is read.
         if self._wire.call("SUBSCRIBE", channel)[0] != b"subscribe":

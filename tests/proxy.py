@@ -1,7 +1,9 @@
-"""A TCP proxy between workers and a server that misbehaves on request.
+"""A proxy, on TCP or a unix socket, between workers and a server, that misbehaves on request.
 
 It sees what a client sends chunk by chunk and asks its ``fate`` what shall become of each: a command may get through
 whole, or not at all, or in part, or its reply may be lost, or it may arrive long after the client has given it up.
+Connections can also be cut (at once, or after so many bytes), held, or left half-open, all of them or those of one
+*role*: a worker has one for commands, one to wait on and one for its heartbeat, told apart by what is sent on them.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from os import PathLike, fspath
 from types import TracebackType
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 _CHUNK = 1 << 16
 
@@ -76,7 +79,11 @@ def chaos(seed: int, probability: float) -> Chooser:
     return choose
 
 
-class _Pair:
+#: What the connections of a worker are for.
+COMMAND, SUBSCRIBER, HEARTBEAT = ROLES = ("command", "subscriber", "heartbeat")
+
+
+class Pair:
     """A client's connection and the one to the server that serves it."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
@@ -87,6 +94,10 @@ class _Pair:
         self._doom: float | None = None
         self._late = False
         self._said = b""
+        #: Bytes that still get through to the server and to the client before the cut; None: any number.
+        self._left: list[int | None] = [None, None]
+        self._moving = threading.Event()
+        self._moving.set()
         #: Nothing reaches the client any more.
         self.muted = False
         for pump in (self._up, self._down):
@@ -96,9 +107,36 @@ class _Pair:
         """Has the client sent this?"""
         return match in self._said
 
+    @property
+    def role(self) -> str:
+        """What the client uses this connection for, as far as it has said."""
+        if b"SUBSCRIBE\r\n" in self._said or b":waiting\r\n" in self._said:
+            return SUBSCRIBER
+        return HEARTBEAT if b":heartbeat\r\n" in self._said else COMMAND
+
     def close(self) -> None:
         for end in (self._client, self._server):
             self._shut(end)
+        self._moving.set()
+
+    def hold(self) -> None:
+        """Nothing moves in either direction, until ``release``; what is sent meanwhile arrives then."""
+        self._moving.clear()
+
+    def release(self) -> None:
+        self._moving.set()
+
+    def cut_after(self, *, up: int | None = None, down: int | None = None) -> None:
+        """Cut once so many more bytes got through to the server, or to the client."""
+        self._left = [up, down]
+
+    def _within(self, direction: int, chunk: bytes) -> bytes:
+        """What of ``chunk`` gets through before the cut."""
+        left = self._left[direction]
+        if left is None:
+            return chunk
+        self._left[direction] = left - len(chunk[:left])
+        return chunk[:left]
 
     @staticmethod
     def _shut(end: socket.socket) -> None:
@@ -111,7 +149,8 @@ class _Pair:
             while chunk := self._client.recv(_CHUNK):
                 self._proxy.open.wait()
                 self._said = (self._said + chunk[:200])[:2000]
-                fate = self._proxy.judge(chunk)
+                fate = self._proxy.judge(self, chunk)
+                self._moving.wait()
                 if fate.late is not None:
                     self._late = True
                     self._shut(self._client)
@@ -122,9 +161,10 @@ class _Pair:
                 if fate.delay:
                     time.sleep(fate.delay)
                 self._doom = fate.reply
-                if part := chunk[: round(fate.deliver * len(chunk))]:
+                whole = self._within(0, chunk)
+                if part := whole[: round(fate.deliver * len(chunk))]:
                     self._server.sendall(part)
-                if fate.deliver < 1.0:
+                if fate.deliver < 1.0 or len(whole) < len(chunk):
                     break
         self.close()
         self._proxy.forget(self)
@@ -133,27 +173,38 @@ class _Pair:
         with contextlib.suppress(OSError):
             while not self._late and (chunk := self._server.recv(_CHUNK)):
                 self._proxy.open.wait()
+                self._moving.wait()
                 if self._late:
                     return
                 if self._doom is not None:
                     self._client.sendall(chunk[: round(self._doom * len(chunk))])
                     break
-                if not self.muted:
-                    self._client.sendall(chunk)
+                part = self._within(1, chunk)
+                if not self.muted and part:
+                    self._client.sendall(part)
+                if len(part) < len(chunk):
+                    break
         if not self._late:
             self.close()
 
 
 class Proxy:
-    """Listens at ``url`` and forwards to another server; ``fate`` decides about each chunk that clients send."""
+    """Listens at ``url`` and forwards to another server; ``fate`` decides about each chunk that clients send.
 
-    def __init__(self, target: str) -> None:
+    Args:
+        target: URL of the server.
+        path: where to listen, a unix socket; None: a port of 127.0.0.1.
+    """
+
+    def __init__(self, target: str, path: str | PathLike[str] | None = None) -> None:
         parts = urlsplit(target)
         self._target: str | tuple[str, int]
         self._target = unquote(parts.path) if parts.scheme == "unix" else (parts.hostname or "", parts.port or 6379)
         self._lock = threading.Lock()
-        self._pairs: set[_Pair] = set()
+        self._pairs: set[Pair] = set()
         self.fate: Chooser | None = None
+        #: Told of each chunk, and of the connection it came over, before ``fate``; PASS leaves the choice to that.
+        self.watch: Callable[[Pair, bytes], Fate] | None = None
         #: Turn new clients away.
         self.refuse = False
         #: Cleared while frozen.
@@ -163,17 +214,25 @@ class Proxy:
         self.troubles = 0
         #: Clients that came so far.
         self.clients = 0
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
+        if path is None:
+            self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+            self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
+        else:
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(fspath(path))
+            self._listener.listen(64)
+            self.url = f"unix://{quote(fspath(path))}"
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def judge(self, chunk: bytes) -> Fate:
+    def judge(self, pair: Pair, chunk: bytes) -> Fate:
+        fate = PASS if self.watch is None else self.watch(pair, chunk)
         with self._lock:
-            fate = PASS if self.fate is None else self.fate(chunk)
+            if fate == PASS and self.fate is not None:
+                fate = self.fate(chunk)
             self.troubles += fate != PASS
             return fate
 
-    def forget(self, pair: _Pair) -> None:
+    def forget(self, pair: Pair) -> None:
         with self._lock:
             self._pairs.discard(pair)
 
@@ -184,20 +243,27 @@ class Proxy:
     def thaw(self) -> None:
         self.open.set()
 
-    def pairs(self, match: bytes = b"") -> list[_Pair]:
-        """The connections there are, or those of them over which ``match`` was sent."""
+    def pairs(self, match: bytes = b"", role: str | None = None) -> list[Pair]:
+        """The connections there are, or those of them over which ``match`` was sent, or of one role."""
         with self._lock:
-            return [pair for pair in self._pairs if pair.said(match)]
+            return [pair for pair in self._pairs if pair.said(match) and role in (None, pair.role)]
 
-    def cut(self, match: bytes = b"") -> None:
+    def cut(self, match: bytes = b"", role: str | None = None) -> None:
         """Cut connections."""
-        for pair in self.pairs(match):
+        for pair in self.pairs(match, role):
             pair.close()
 
-    def mute(self, match: bytes = b"") -> None:
+    def mute(self, match: bytes = b"", role: str | None = None) -> None:
         """Half-open connections: they stay, and nothing comes back over them."""
-        for pair in self.pairs(match):
+        for pair in self.pairs(match, role):
             pair.muted = True
+
+    def replay(self, chunk: bytes) -> bytes:
+        """Say something once more, over a connection of its own; what the server answers first."""
+        with contextlib.closing(self._connect()) as server:
+            server.settimeout(5)
+            server.sendall(chunk)
+            return server.recv(_CHUNK)
 
     def close(self) -> None:
         self.refuse = True
@@ -235,6 +301,7 @@ class Proxy:
                 except OSError:
                     client.close()
                     continue
-                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if client.family != socket.AF_UNIX:
+                    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 with self._lock:
-                    self._pairs.add(_Pair(self, client, server))
+                    self._pairs.add(Pair(self, client, server))

@@ -64,11 +64,12 @@ class Endpoint:
     def __repr__(self) -> str:
         return f"Endpoint({self.label})"
 
-    def connect(self, patience: float | None = None) -> Wire:
+    def connect(self, patience: float | None = None, use: str = "") -> Wire:
         """A new wire.
 
         Args:
             patience: seconds that each step of it may take at the most; None: the usual time.
+            use: what it is for, to be told in ``CLIENT LIST``; "": commands.
 
         Raises:
             OSError: the server cannot be reached (redis-py's connection errors included).
@@ -78,6 +79,8 @@ class Endpoint:
         if patience is not None:
             limits = {name: options[name] for name in ("socket_timeout", "socket_connect_timeout")}
             options = options | {name: min(patience, limit or patience) for name, limit in limits.items()}
+        if use:
+            options = options | {"client_name": f"{options['client_name']}:{use}"}
         connection = self._class(**options)
         try:
             connection.connect()
