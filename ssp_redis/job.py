@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from .config import UNSET, Unset, parse_count, parse_seconds, parse_staleness, resolve_url
 from .connection import Endpoint, Wire
 from .errors import SSPError, StateLost, TableMismatch, UsageError
+from .given import Rows
 from .joining import Record, lost, observe
 from .keys import JobKeys, StoreKeys, check_name
 from .link import Link
@@ -22,7 +23,7 @@ from .snapshot import file
 from .snapshot.restore import Restorer, Wanted
 from .snapshot.state import Snapshot
 from .snapshot.take import take
-from .sparse import Rows, pick
+from .sparse import pick
 from .status import JobStatus, TableStatus, read_status
 from .store import sweep
 from .store.blob import dtype_of

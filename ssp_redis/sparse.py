@@ -7,28 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
-from .errors import NonFinite, TableMismatch, UsageError
+from .errors import UsageError
+from .given import Adder, Array, Rows, as_delta, as_rows, check_finite, check_rows_of
 from .keys import check_name
 from .store.blob import DTYPES, dtype_of
 from .store.sparse.initial import INITIALIZERS
 from .store.sparse.layout import RowLayout
 from .store.sparse.view import RowView
-from .table import as_array, fit
-
-Array = NDArray[Any]
-Rows = Sequence[int] | NDArray[np.integer]
 
 
-class Owner(Protocol):
+class Owner(Adder, Protocol):
     """The worker behind a table."""
-
-    id: str
-
-    @property
-    def clock(self) -> int:
-        """Ticks completed."""
 
     def usable(self) -> None:
         """Raise what makes the worker unusable, if anything does."""
@@ -80,18 +71,10 @@ class SparseTable:
             UsageError: a row out of range. Nothing was added in any of these cases.
         """
         self._owner.usable()
-        chosen = check_rows(self._view.layout, rows)
-        array = fit(self.name, self.dtype, self._stored, as_array(f"table {self.name}: the delta", delta))
-        expected = (len(chosen), *self.shape[1:])
-        if array.shape != expected:
-            raise TableMismatch(f"table {self.name}: {len(chosen)} rows need a delta of {expected}, not {array.shape}")
-        if self._stored.kind != "i" and not (finite := np.isfinite(array)).all():
-            where = tuple(int(i) for i in np.argwhere(~finite)[0])
-            raise NonFinite(
-                f"worker {self._owner.id}, clock {self._owner.clock}: the delta for table {self.name} has "
-                f"{int(array.size - finite.sum())} values that are NaN or infinite, the first at {where}, which is of "
-                f"row {int(chosen[where[0]])}; it was not added"
-            )
+        chosen = as_rows(self.name, self.shape, rows)
+        array = as_delta(self.name, self.dtype, self._stored, delta)
+        check_rows_of(self.name, self.shape, chosen, array)
+        check_finite(self.name, self._owner, array, chosen)
         if len(chosen):
             layout = self._view.layout
             self._view.add(layout.numbers(chosen), array.reshape(len(chosen), layout.width))
@@ -100,20 +83,9 @@ class SparseTable:
 def pick(view: RowView, rows: Rows, read: Callable[[Array], Array]) -> Array:
     """Rows as a caller names them, read by their numbers, ascending, each once."""
     layout = view.layout
-    wanted, places = np.unique(layout.numbers(check_rows(layout, rows)), return_inverse=True)
+    wanted, places = np.unique(layout.numbers(as_rows(layout.name, layout.shape, rows)), return_inverse=True)
     values = read(wanted)[places.reshape(-1)]
     return values.reshape(len(places), *layout.shape[1:]).astype(dtype_of(layout.dtype), copy=False)
-
-
-def check_rows(layout: RowLayout, rows: Rows) -> NDArray[np.int64]:
-    """Numbers of rows as an array; UsageError when one is not of the table."""
-    chosen = as_array(f"table {layout.name}: rows", rows)
-    if chosen.ndim != 1 or not (chosen.size == 0 or np.issubdtype(chosen.dtype, np.integer)):
-        raise UsageError(f"table {layout.name}: rows are a list of whole numbers, not {rows!r}")
-    if chosen.size and (int(chosen.min()) < 0 or int(chosen.max()) >= layout.shape[0]):
-        culprit = int(chosen.min()) if int(chosen.min()) < 0 else int(chosen.max())
-        raise UsageError(f"table {layout.name} has rows 0 to {layout.shape[0] - 1}: there is no row {culprit}")
-    return chosen.astype(np.int64)
 
 
 def described(

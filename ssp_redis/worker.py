@@ -16,9 +16,10 @@ from .clock import Clock
 from .config import UNSET, Settings, Unset, check_timeout, parse_count, resolve
 from .connection import Wire
 from .errors import JobStopped, Loss, SSPError, TableMismatch, UsageError
+from .given import Array, as_array
 from .keys import StoreKeys, check_name
 from .memory import warn_of_eviction
-from .sparse import Array, SparseTable, described
+from .sparse import SparseTable, described
 from .store import sweep
 from .store.blob import DTYPES
 from .store.lifting import EVERY, lift
@@ -26,7 +27,7 @@ from .store.sparse import folding, making, reading
 from .store.sparse.view import RowView
 from .store.store import Store
 from .store.view import View
-from .table import Table, as_array
+from .table import Table
 
 #: Seconds of waiting after which a worker looks for something to fold.
 _IDLE = 0.003
