@@ -10,6 +10,8 @@
 --   ARGV[1] run  ARGV[2] epoch  ARGV[3] worker ("" for an observer, who only reaps)  ARGV[4] incarnation
 --   ARGV[5] clock the caller knows  ARGV[6] log position it knows (-1: none)  ARGV[7] the tag at that position
 --   ARGV[8] nonce  ARGV[9] host  ARGV[10] pid   (as joined, to restore a record that was rolled back)
+--   ARGV[11] ms (may be left out): the caller is blocked, and if the min does not move for so long from the first such
+--     call on, whoever holds it is evicted
 -- Output: one line
 --   0 epoch min staleness membership stop started clock end members next restored position tag
 --     `next`: ms until the earliest lease of another member runs out (-1: none); `restored`: "-", or "epoch:clock" when
@@ -111,6 +113,20 @@ end
 for _, dead in ipairs(redis.call('HGET', CONFIG, 'reproducible') == '1' and {} or redis.call('ZRANGEBYSCORE', LEASES, '-inf', string.format('%.0f', now))) do
   depart(dead, 'lost')
   changed = true
+end
+-- Who beats but no longer ticks holds up whoever has run ahead as far as it may. Others are not hurt by a long step.
+local patience = tonumber(ARGV[11] or 0)
+if caller and patience > 0 and started == '1' and tonumber(staleness) >= 0 and stored - lowest() > tonumber(staleness)
+  and redis.call('HGET', CONFIG, 'reproducible') ~= '1' then
+  local at, since = string.match(redis.call('HGET', CONFIG, 'still') or '', '^(%d+) (%d+)$')
+  if at ~= low or gap > lease / 2 or gap < 0 then
+    redis.call('HSET', CONFIG, 'still', string.format('%s %.0f', low, now))
+  elseif now - tonumber(since) >= patience then
+    for _, stuck in ipairs(redis.call('ZRANGEBYSCORE', ORDER, low, low)) do
+      depart(stuck, 'evicted')
+      changed = true
+    end
+  end
 end
 if changed then
   announce()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import time
 from collections.abc import Callable
@@ -129,6 +130,8 @@ class Clock:
         self._pid = os.getpid()
         self._restored = "-"
         self._waited = 0
+        #: While blocked: milliseconds after which whoever holds the min is to be taken out, 0 for never.
+        self._tired = 0
         self._deferred: list[Callable[[], object]] = []
 
     # -- joining and leaving -----------------------------------------------------------------------------------------
@@ -268,7 +271,7 @@ class Clock:
     def _greet(self, wire: Wire) -> None:
         """Sync: first on every new connection, and whenever the store and this worker disagree."""
         try:
-            synced = self.scripts.sync(wire, *self._statement())
+            synced = self.scripts.sync(wire, *self._statement(), self._tired)
         except Refusal as refusal:
             raise self.failure(refusal) from None
         self._reconcile(synced)
@@ -465,9 +468,11 @@ class Clock:
         standing = self.standing
         if not (self._enough(lead) or (joining and standing.stopped)):
             begun = time.monotonic()
+            self._tired = round(1000 * (self.settings.progress_timeout or 0))
             try:
                 self._listen(deadline, lead, joining, quiet)
             finally:
+                self._tired = 0
                 self.waits.waits += not quiet
                 self.waits.seconds += time.monotonic() - begun
         if self._deferred:
@@ -476,7 +481,8 @@ class Clock:
     def _listen(self, deadline: float | None, lead: int | None, joining: bool, quiet: bool) -> None:
         if self._subscriber is None:
             self._resubscribe()
-        check = time.monotonic() + self.settings.recheck
+        recheck = min(self.settings.recheck, self.settings.progress_timeout or math.inf)
+        check = time.monotonic() + recheck
         while not self._enough(lead):
             if self.standing.stopped:
                 if joining:
@@ -492,9 +498,7 @@ class Clock:
                 # covers lost messages, half-open sockets, frozen servers, and members whose lease has run out
                 self.sync()
                 expiry = self.next_expiry
-                check = time.monotonic() + min(
-                    self.settings.recheck, self.settings.recheck if expiry is None else expiry + 0.001
-                )
+                check = time.monotonic() + min(recheck, recheck if expiry is None else expiry + 0.001)
                 continue
             try:
                 assert self._subscriber is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -42,7 +42,8 @@ UNSET: Final = Unset.UNSET
 class Settings:
     """A checked set of what ``join`` was told; None: adopt from the job, or take the default."""
 
-    url: str
+    #: May hold a password.
+    url: str = field(repr=False)
     job: str
     worker: str | None
     workers: int | None
@@ -59,6 +60,8 @@ class Settings:
     recheck: float
     strict: bool
     reproducible: bool | None
+    #: Seconds after which a blocked worker takes out who holds the min and does not tick; None: never.
+    progress_timeout: float | None = None
 
 
 #: Longest time that may be given (seconds): thirty years.
@@ -140,6 +143,7 @@ def resolve(
     recheck: float,
     strict: bool,
     reproducible: bool | None = None,
+    progress_timeout: float | None = None,
 ) -> Settings:
     """Check everything and fill in from the environment.
 
@@ -172,4 +176,7 @@ def resolve(
         recheck=parse_seconds("recheck", recheck, 0.01),
         strict=strict,
         reproducible=reproducible,
+        progress_timeout=None
+        if progress_timeout is None
+        else parse_seconds("progress_timeout", progress_timeout, 0.01),
     )

@@ -167,8 +167,8 @@ class ClockScripts:
         others, tags = answer[8], answer[9:]
         return standing, Tags(known, None if others == "-" else int(others), None if tags == ["!"] else tags)
 
-    def sync(self, wire: Wire, caller: Caller, clock: int, position: int, tag: str) -> Synced:
-        """``caller.worker`` "" is an observer."""
+    def sync(self, wire: Wire, caller: Caller, clock: int, position: int, tag: str, tired: int = 0) -> Synced:
+        """``caller.worker`` "" is an observer. ``tired``: ms after which who blocks the caller is evicted, 0: never."""
         answer = self._sync.call(
             wire,
             caller.run,
@@ -181,6 +181,7 @@ class ClockScripts:
             caller.nonce,
             caller.host,
             caller.pid,
+            *((tired,) if tired else ()),
         )
         members, expiry, restored, at, tag = answer[8:]
         left = int(expiry)

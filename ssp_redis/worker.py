@@ -52,6 +52,7 @@ def join(
     recheck: float = 2.0,
     strict: bool = False,
     reproducible: bool | None = None,
+    progress_timeout: float | None = None,
 ) -> Worker:
     """Join a job, which is made if there is none, and return when the start quorum is there and the worker admitted.
 
@@ -78,6 +79,8 @@ def join(
         reproducible: at staleness 0, bit-identical parameters whatever the speeds: deltas are summed in the order
             (clock, worker), the ids are fixed, and whoever is missing is waited for until it returns or is evicted,
             which ends the promise. Programs must seed by clock.
+        progress_timeout: seconds after which this worker, while it is blocked by a min that does not move, evicts
+            whoever holds that min: one that is alive and has stopped ticking. None: never. Longer than any step.
         strict: raise :class:`RolledBack` when the server forgot what it had acknowledged (else: logged and counted).
 
     Raises:
@@ -85,7 +88,19 @@ def join(
         WaitTimeout, JobMismatch, StateLost, ServerUnavailable, ServerRefused: see :mod:`ssp_redis.errors`.
     """
     settings = resolve(
-        url, job, worker, workers, staleness, lease, run, retain, reconnect_timeout, recheck, strict, reproducible
+        url,
+        job,
+        worker,
+        workers,
+        staleness,
+        lease,
+        run,
+        retain,
+        reconnect_timeout,
+        recheck,
+        strict,
+        reproducible,
+        progress_timeout,
     )
     timeout = check_timeout(timeout)
     refresh = None if refresh is None else parse_count("refresh", refresh)

@@ -20,6 +20,7 @@ from ssp_redis.cli.options import (
     json_option,
     lease_option,
     option,
+    progress_timeout_option,
     quiet_option,
     run_option,
     staleness_out,
@@ -71,6 +72,7 @@ _TELLING = (exits.USAGE, exits.NO_SERVER, exits.TIMED_OUT, exits.SUPERSEDED)
 @job_option
 @run_option
 @lease_option
+@progress_timeout_option
 @timeout_option
 @json_option
 @quiet_option
@@ -84,6 +86,7 @@ def launch(
     job: str | None,
     run: str | None,
     lease: float | None,
+    progress_timeout: float | None,
     timeout: float | None,
     as_json: bool,
     quiet: bool,
@@ -133,6 +136,7 @@ def launch(
                 "clocks": clocks,
                 "run": run,
                 "lease": lease,
+                "progress-timeout": progress_timeout,
                 "timeout": timeout,
                 "straggle": ",".join(rule.text for rules in straggle for rule in rules) or None,
             }

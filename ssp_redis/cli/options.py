@@ -124,6 +124,11 @@ lease_option = option(
     type=Seconds(),
     help="Time after which a silent worker no longer holds the others up.  [default: the job's; 10 in a new one]",
 )
+progress_timeout_option = option(
+    "--progress-timeout",
+    type=Seconds(),
+    help="Evict a worker that is alive and holds the others up without ticking for so long.  [default: never]",
+)
 run_option = option("--run", type=Name("run"), help="Name of the run; a new name starts from zero.")
 timeout_option = option("--timeout", type=Seconds(), help="Give up after waiting this long; exit code 75.")
 json_option = option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")

@@ -19,7 +19,7 @@ _PLACE = {"url": "url", "job": "job", "worker": "id", "workers": "workers", "sta
 
 
 #: What the environment does not tell ``join``, and the command line does.
-_TOLD = ("lease", "reconnect_timeout")
+_TOLD = ("lease", "progress_timeout", "reconnect_timeout")
 
 
 def run_script(

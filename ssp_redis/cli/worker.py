@@ -21,6 +21,7 @@ from ssp_redis.cli.options import (
     json_option,
     lease_option,
     option,
+    progress_timeout_option,
     quiet_option,
     run_option,
     staleness_option,
@@ -64,6 +65,7 @@ from ssp_redis.errors import Evicted, SSPError
 )
 @run_option
 @lease_option
+@progress_timeout_option
 @timeout_option
 @option("--report-fd", type=int, hidden=True)
 @json_option
@@ -79,6 +81,7 @@ def worker(
     straggle: tuple[list[Straggle], ...],
     run: str | None,
     lease: float | None,
+    progress_timeout: float | None,
     timeout: float | None,
     report_fd: int | None,
     as_json: bool,
@@ -107,6 +110,7 @@ def worker(
         "worker": worker_id,
         "workers": workers,
         "lease": lease,
+        "progress_timeout": progress_timeout,
         "run": run,
     }
     place = {name: value for name, value in place.items() if value is not None}

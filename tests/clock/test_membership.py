@@ -537,6 +537,60 @@ class TestAfterTheLast:
             second.tick(timeout=5)
 
 
+class TestProgress:
+    """progress_timeout: a worker that beats but no longer ticks is evicted by whoever it blocks, and by nobody else."""
+
+    def test_who_holds_the_min_is_evicted_by_the_blocked(self, together: Together, url: str, job: str) -> None:
+        stuck, ahead = together(2, staleness=1, progress_timeout=0.3)
+        stuck.tick()
+        for _ in range(2):
+            ahead.tick()
+        begun = time.monotonic()
+        ahead.tick(timeout=10)
+        assert 0.3 <= time.monotonic() - begun < 5
+        assert members_of(url, job) == ["1"]
+        with pytest.raises(Evicted):
+            stuck.tick()
+
+    def test_it_may_join_again(self, together: Together, join: Join) -> None:
+        stuck, ahead = together(2, progress_timeout=0.2)
+        ahead.tick(timeout=10)
+        with pytest.raises(Evicted):
+            stuck.tick()
+        assert join(0).clock == ahead.clock
+
+    def test_one_that_ticks_however_slowly_stays(self, together: Together, url: str, job: str) -> None:
+        slow, ahead = together(2, progress_timeout=1.5)
+        for _ in range(3):
+            waiting = background(ahead.tick)
+            assert blocked(waiting, 0.8)
+            slow.tick()
+            waiting.result(5)
+        assert members_of(url, job) == ["0", "1"]
+
+    def test_nobody_is_evicted_whom_nobody_waits_for(self, together: Together, url: str, job: str) -> None:
+        """A long step of all hurts nobody."""
+        workers = together(3, staleness=2, lease=0.6, progress_timeout=0.05)
+        for worker in workers:
+            worker.tick()
+        workers[0].tick()
+        Job(url, job).status()
+        # several heartbeats of each
+        before = [Job(url, job).status().members[i].last_seen for i in range(3)]
+        eventually(lambda: [m.last_seen for m in Job(url, job).status().members] != before)
+        assert members_of(url, job) == ["0", "1", "2"]
+
+    def test_off_unless_asked_for(self, together: Together) -> None:
+        _, ahead = together(2)
+        waiting = background(ahead.tick)
+        assert blocked(waiting, 3)
+
+    def test_a_reproducible_run_waits(self, together: Together) -> None:
+        _, ahead = together(2, reproducible=True, progress_timeout=0.05)
+        waiting = background(ahead.tick)
+        assert blocked(waiting, 1)
+
+
 def test_jobs_do_not_see_each_other(join: Join, new_job: Callable[[], str], url: str) -> None:
     first, second = join(0, job=new_job()), join(0, job=new_job(), staleness=3)
     first.tick()
