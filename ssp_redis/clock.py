@@ -107,7 +107,7 @@ class Clock:
         self.settings = settings
         self.keys = JobKeys(settings.job)
         self.scripts = ClockScripts(self.keys)
-        self.endpoint = Endpoint(settings.url, name=f"ssp-redis:{settings.job}")
+        self.endpoint = Endpoint(settings.url, name=f"ssp-redis:{settings.job}", key=self.keys.config)
         self.link = Link(self.endpoint, settings.reconnect_timeout)
         self.waits = Waits()
         #: What the server acknowledged and forgot, as far as this worker knew of it.
@@ -515,7 +515,7 @@ class Clock:
             self._subscriber.close()
             self._subscriber = None
         self._subscriber = persist(
-            self.endpoint.label,
+            self.endpoint,
             self.link.left(),
             lambda: Subscriber(self.endpoint, self.keys.min, self.link.patience()),
         )

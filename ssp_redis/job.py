@@ -16,7 +16,7 @@ from .errors import SSPError, StateLost, TableMismatch, UsageError
 from .given import Rows
 from .joining import Record, lost, observe
 from .keys import JobKeys, StoreKeys, check_name
-from .link import Link
+from .link import Link, persist
 from .lua import Code, Refusal
 from .scripts import Caller, ClockScripts
 from .snapshot import file
@@ -106,7 +106,7 @@ class Job:
         self.keys = JobKeys(name)
         self.name = name
         self._scripts = ClockScripts(self.keys)
-        self._link = Link(Endpoint(self.url), parse_seconds("timeout", timeout))
+        self._link = Link(Endpoint(self.url, key=self.keys.config), parse_seconds("timeout", timeout))
         self._reader: Reader | None = None
 
     def __enter__(self) -> Job:
@@ -364,11 +364,17 @@ class Job:
 
 def list_jobs(url: str | None = None) -> list[str]:
     """The names of all jobs on a server."""
-    link = Link(Endpoint(resolve_url(url)), 5.0)
-    try:
-        found = link.run(lambda wire: _scan(wire, "ssp:{*}:config"))
-    finally:
-        link.drop()
+    endpoint = Endpoint(resolve_url(url))
+
+    def look() -> set[bytes]:
+        wires = endpoint.connect_all()
+        try:
+            return set().union(*(_scan(wire, "ssp:{*}:config") for wire in wires))
+        finally:
+            for wire in wires:
+                wire.close()
+
+    found = persist(endpoint, 5.0, look)
     return sorted(key.decode()[5:].rpartition("}")[0] for key in found)
 
 

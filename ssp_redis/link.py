@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
-from .connection import TRANSIENT, Backoff, Endpoint, ReplyError, Wire, refused
+from .connection import Backoff, Endpoint, ReplyError, Wire, refused
 from .errors import ServerUnavailable, SSPError
 from .lua import Refusal
 
@@ -24,7 +24,7 @@ _AS_USUAL = nullcontext()
 
 
 def persist(
-    label: str,
+    endpoint: Endpoint,
     limit: float,
     attempt: Callable[[], T],
     failed: Callable[[], None] = lambda: None,
@@ -33,7 +33,7 @@ def persist(
     """Run ``attempt`` until it succeeds, as long as the server is away or unwell in a way that passes.
 
     Args:
-        label: the server's name in messages.
+        endpoint: the server.
         limit: seconds to go on trying.
         failed: called after each attempt that a lost connection, an error of the server or an interruption ended.
         failure: what ended an attempt that was made before.
@@ -47,15 +47,15 @@ def persist(
     while True:
         if failure is not None:
             failed()
-            if isinstance(failure, ReplyError) and failure.code not in TRANSIENT:
-                raise refused(failure, label) from None
+            if isinstance(failure, ReplyError) and not endpoint.passes(failure):
+                raise refused(failure, endpoint.label) from None
             if backoff is None:
                 backoff = Backoff(limit)
             if not backoff.pause():
                 if isinstance(failure, ReplyError):
-                    raise refused(failure, label) from None
+                    raise refused(failure, endpoint.label) from None
                 what = "no answer" if isinstance(failure, BlockingIOError) else failure
-                raise ServerUnavailable(f"{label} was away for {limit:.3g} s: {what}") from failure
+                raise ServerUnavailable(f"{endpoint.label} was away for {limit:.3g} s: {what}") from failure
         try:
             return attempt()
         except Refusal:
@@ -141,7 +141,7 @@ class Link:
         finally:
             self.busy = False
         return persist(
-            self.endpoint.label,
+            self.endpoint,
             self.left(limit),
             lambda: self._again(operation),
             self.drop,

@@ -2,12 +2,12 @@
 
 from .backoff import Backoff
 from .endpoint import Endpoint
-from .replies import TRANSIENT, ReplyError, refused
+from .replies import RIGHTS, ReplyError, denied, refused
 from .resp import Buffer, Packed, Reply, Word, command, encode
 from .wire import Wire
 
 __all__ = [
-    "TRANSIENT",
+    "RIGHTS",
     "Backoff",
     "Buffer",
     "Endpoint",
@@ -17,6 +17,7 @@ __all__ = [
     "Wire",
     "Word",
     "command",
+    "denied",
     "encode",
     "refused",
 ]

@@ -2,48 +2,37 @@
 
 from __future__ import annotations
 
-import re
-from urllib.parse import urlsplit
+from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from ..errors import UsageError
-from .replies import ReplyError, refused
+from .cluster import Cluster
+from .replies import TRANSIENT, ReplyError, refused
+from .sentinel import Sentinels
+from .tls import distrusted
+from .url import parse
 from .wire import Wire
-
-_ESCAPES = "a password in it is written with %2F for /, %3F for ?, %23 for # and %40 for @"
 
 
 class Endpoint:
-    """Where the server is and how to get there. Making one touches no network."""
+    """Where the server is and how to get there. Making one touches no network.
 
-    def __init__(self, url: str, *, timeout: float = 5.0, name: str = "ssp-redis") -> None:
-        text = url
-        for ours, theirs in (("valkey://", "redis://"), ("valkeys://", "rediss://")):
-            if text.startswith(ours):
-                text = theirs + text[len(ours) :]
-        try:
-            parts = urlsplit(text)
-        except ValueError:
-            raise UsageError(f"{text.rpartition('@')[2]} is not a server's URL") from None
-        if parts.scheme not in ("redis", "rediss", "unix"):
-            raise UsageError(f"a server's URL begins with redis://, rediss:// or unix://, not with {parts.scheme!r}")
+    Args:
+        key: any of the keys that it is for: on a cluster it tells the node.
+    """
+
+    def __init__(self, url: str, *, timeout: float = 5.0, name: str = "ssp-redis", key: str | None = None) -> None:
+        address = parse(url)
         #: The URL without user, password and options: what may stand in messages.
-        # of a password with a /, ? or # in it, a part stands beyond what a parser takes for the host
-        rest = text.partition("://")[2].rpartition("@")[2]
-        self.label = f"{parts.scheme}://" + re.split("[?#]", rest, maxsplit=1)[0]
-        self.url = url
-        try:
-            pool = redis.ConnectionPool.from_url(text, protocol=2)
-        except Exception as error:
-            # what could not be understood may be a piece of the password
-            detail = _ESCAPES if "@" in text else str(error)
-            raise UsageError(f"{self.label} is not a server's URL: {detail}") from None
-        self._class = pool.connection_class
+        self.label = address.label
+        #: "" for one server, "sentinel" or "cluster".
+        self.kind = address.kind
+        self._class = address.connection
         # after from_url: options in the URL would beat keyword arguments, and these are not the user's to change
-        self._options = pool.connection_kwargs | {
+        self._options: dict[str, Any] = address.options | {
             "retry": Retry(NoBackoff(), 0),
             "protocol": 2,
             "decode_responses": False,
@@ -56,6 +45,11 @@ class Endpoint:
             # retries are ours to decide; maintenance notifications of redis-py 8 need RESP3 and its own parser
             if option.startswith("retry_on") or "maint_notifications" in option:
                 del self._options[option]
+        self._finder: Sentinels | Cluster | None = None
+        if address.kind == "sentinel":
+            self._finder = Sentinels(address)
+        elif address.kind == "cluster":
+            self._finder = Cluster(address, key)
         try:
             self._class(**self._options)
         except Exception as error:
@@ -64,8 +58,12 @@ class Endpoint:
     def __repr__(self) -> str:
         return f"Endpoint({self.label})"
 
+    def passes(self, error: ReplyError) -> bool:
+        """Will this error go away by itself, if one connects again?"""
+        return error.code in TRANSIENT or (self.kind == "cluster" and error.code in ("MOVED", "ASK"))
+
     def connect(self, patience: float | None = None, use: str = "") -> Wire:
-        """A new wire.
+        """A new wire; behind Sentinels to the master of the moment, on a cluster to the node that has the key.
 
         Args:
             patience: seconds that each step of it may take at the most; None: the usual time.
@@ -73,31 +71,66 @@ class Endpoint:
 
         Raises:
             OSError: the server cannot be reached (redis-py's connection errors included).
-            ServerRefused: it can, and will not have us (password, permission).
+            ServerRefused: it can, and will not have us (password, permission, certificate).
         """
-        options = self._options
+        if self._finder is None:
+            return self._open(None, patience, use)
+        return self._open(self._finder.master(self._patience(patience)), patience, use)
+
+    def connect_all(self) -> list[Wire]:
+        """A new wire to each server that holds keys: on a cluster to each master, else to the one.
+
+        Raises as :meth:`connect`.
+        """
+        if self._finder is None:
+            return [self.connect()]
+        wires: list[Wire] = []
+        try:
+            for place in self._finder.all(self._patience(None)):
+                wires.append(self._open(place))
+        except BaseException:
+            for wire in wires:
+                wire.close()
+            raise
+        return wires
+
+    def _patience(self, patience: float | None) -> float:
+        limit = self._options["socket_connect_timeout"] or 5.0
+        return float(limit if patience is None else min(patience, limit))
+
+    def _open(self, place: tuple[str, int] | None, patience: float | None = None, use: str = "") -> Wire:
+        label, options = self.label, self._options
+        if place is not None:
+            label = f"{place[0]}:{place[1]} of {label}"
+            options = options | {"host": place[0], "port": place[1]}
+        if use:
+            options = options | {"client_name": f"{options['client_name']}:{use}"}
         if patience is not None:
             limits = {name: options[name] for name in ("socket_timeout", "socket_connect_timeout")}
             options = options | {name: min(patience, limit or patience) for name, limit in limits.items()}
-        if use:
-            options = options | {"client_name": f"{options['client_name']}:{use}"}
         connection = self._class(**options)
         try:
             connection.connect()
             if patience is not None:
                 getattr(connection, "_sock").settimeout(self._options["socket_timeout"])  # noqa: B009
         except redis.AuthenticationError as error:
-            raise refused(ReplyError(_with_code(str(error), "WRONGPASS")), self.label) from None
+            raise refused(ReplyError(_with_code(str(error), "WRONGPASS")), label) from None
         except redis.BusyLoadingError:
-            raise ConnectionError(f"{self.label} is loading its data") from None
+            raise ConnectionError(f"{label} is loading its data") from None
         except (redis.ConnectionError, redis.TimeoutError) as error:
-            raise ConnectionError(f"{self.label} cannot be reached: {error}") from None
+            if (failure := distrusted(error, label)) is not None:
+                raise failure from None
+            raise ConnectionError(f"{label} cannot be reached: {error}") from None
         except redis.ResponseError as error:
-            raise refused(ReplyError(str(error)), self.label) from None
-        return Wire(connection, self.label)
+            raise refused(ReplyError(_with_code(str(error), "NOPERM" if _denied(error) else "")), label) from None
+        return Wire(connection, label)
+
+
+def _denied(error: redis.ResponseError) -> bool:
+    return isinstance(error, redis.exceptions.NoPermissionError)
 
 
 def _with_code(text: str, code: str) -> str:
     if text.startswith("Authentication required"):
         return f"NOAUTH {text}"
-    return text if text.split(" ", 1)[0].isupper() else f"{code} {text}"
+    return text if not code or text.split(" ", 1)[0].isupper() else f"{code} {text}"

@@ -55,7 +55,7 @@ def obtain(reader: Reader, name: str, description: str, make: Callable[[Wire, in
 def _await(reader: Reader, name: str, limit: float) -> None:
     """Somebody else is making it: wait for its announcement, or until the claim runs out."""
     endpoint = reader.host.endpoint
-    ear = persist(endpoint.label, limit, lambda: Subscriber(endpoint, reader.keys.commits))
+    ear = persist(endpoint, limit, lambda: Subscriber(endpoint, reader.keys.commits))
     try:
         # subscribed first, then asked: what was announced before is there now
         if look(reader, name) is None:
