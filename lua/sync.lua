@@ -10,7 +10,7 @@
 --   ARGV[1] run  ARGV[2] epoch  ARGV[3] worker ("" for an observer, who only reaps)  ARGV[4] incarnation
 --   ARGV[5] clock the caller knows  ARGV[6] log position it knows (-1: none)  ARGV[7] the tag at that position
 --   ARGV[8] nonce  ARGV[9] host  ARGV[10] pid   (as joined, to restore a record that was rolled back)
---   ARGV[11] ms (may be left out): the caller is blocked, and if the min does not move for so long from the first such
+--   ARGV[11] ms (empty or left out: never): the caller is blocked, and if the min does not move for so long from the first such
 --     call on, whoever holds it is evicted
 -- Output: one line
 --   0 epoch min staleness membership stop started clock end members next restored position tag
@@ -115,7 +115,7 @@ for _, dead in ipairs(redis.call('HGET', CONFIG, 'reproducible') == '1' and {} o
   changed = true
 end
 -- Who beats but no longer ticks holds up whoever has run ahead as far as it may. Others are not hurt by a long step.
-local patience = tonumber(ARGV[11] or 0)
+local patience = tonumber(ARGV[11] or '') or 0
 if caller and patience > 0 and started == '1' and tonumber(staleness) >= 0 and stored - lowest() > tonumber(staleness)
   and redis.call('HGET', CONFIG, 'reproducible') ~= '1' then
   local at, since = string.match(redis.call('HGET', CONFIG, 'still') or '', '^(%d+) (%d+)$')
