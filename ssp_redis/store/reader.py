@@ -64,6 +64,8 @@ class Reader:
         #: The host's clock at that moment, and the min clock of all.
         self.at = -1
         self.complete = 0
+        #: The horizon, and of what it is: epoch, start and end of the log as known, complete clock.
+        self._horizon, self._horizon_of = 0, (-1, 0, 0, 0)
         #: Own ticks up to this clock are in the log as it is known, whether their tags were seen or a base holds them.
         self.own = 0
 
@@ -162,11 +164,15 @@ class Reader:
 
         At staleness 0 nobody ticks to c + 1 before all have ticked to c, so the ticks up to a clock are a prefix.
         """
-        if self.host.reproducible:
-            for index, tag in enumerate(self.log.tags):
-                if tag.kind == "t" and tag.clock > self.complete:
-                    return self.log.start + index
-        return self.log.end
+        if not self.host.reproducible:
+            return self.log.end
+        log = self.log
+        scene = (self.epoch, log.start, log.end, self.complete)
+        if self._horizon_of != scene:
+            beyond = (i for i, tag in enumerate(log.tags) if tag.kind == "t" and tag.clock > self.complete)
+            self._horizon = log.start + next(beyond, len(log.tags))
+            self._horizon_of = scene
+        return self._horizon
 
     def serves(self, epoch: int, membership: int, clock: int, staleness: int) -> bool:
         """Is the log as it is known enough for a read at ``clock``?"""
