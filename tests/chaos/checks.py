@@ -1,0 +1,529 @@
+"""What must hold after a schedule, read from what the lives wrote down and from what the server has."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+import ssp_redis
+from ssp_redis import Job, SSPError
+from ssp_redis.keys import StoreKeys
+
+from .marks import LIVES, TABLES, Counts, Marks, read
+from .plan import KINDS
+from .stage import JOB, Life, Stage
+
+#: Seconds that a busy machine may add to what is promised.
+LOAD = 3.0
+_FOREVER = math.inf
+
+
+@dataclass
+class History:
+    """A life as the checks see it."""
+
+    life: Life
+    began: float
+    #: When it had joined, and its clock then; None: never.
+    joined: float | None = None
+    resumed: int = -1
+    #: (time, clock): began to work at a clock; had ticked to one, as it was told; was admitted at one.
+    begun: list[tuple[float, int]] = field(default_factory=list)
+    advanced: list[tuple[float, int]] = field(default_factory=list)
+    admitted: list[tuple[float, int]] = field(default_factory=list)
+    #: (since when, clock, until when): a wait; it may have ended in an error.
+    waits: list[tuple[float, int, float]] = field(default_factory=list)
+    left: float | None = None
+    #: The last moment at which the job is known to have had it as a member.
+    confirmed: float = -1.0
+    #: When it was certainly no member any more.
+    gone: float = _FOREVER
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.life.worker, self.life.number
+
+    def __str__(self) -> str:
+        return str(self.life)
+
+
+def history(life: Life) -> History:
+    """Read what a life wrote."""
+    found = History(life, life.began)
+    since: tuple[float, int] | None = None
+    for event in life.events:
+        if event.what == "joined":
+            found.joined, found.resumed = event.time, event.details[1]
+            found.admitted.append((event.time, event.details[1]))
+        elif event.what == "begin":
+            found.begun.append((event.time, event.details[0]))
+        elif event.what == "advanced":
+            found.advanced.append((event.time, event.details[0]))
+            since = (event.time, event.details[0])
+        elif event.what == "admitted":
+            found.admitted.append((event.time, event.details[0]))
+            if since:
+                begin = found.begun[-1][0] if life.worker in life.stage.schedule.loops else since[0]
+                found.waits.append((begin, since[1], event.time))
+            since = None
+        elif event.what == "left":
+            found.left = event.time
+        if event.what in ("joined", "advanced", "admitted"):
+            found.confirmed = event.time
+    return found
+
+
+class Checker:
+    """Checks one schedule."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.schedule = stage.schedule
+        self.marks = Marks(self.schedule.seed, self.schedule.workers, self.schedule.clocks)
+        self.lives = [history(life) for life in stage.lives]
+        self.faults = sorted(stage.outcome.injected, key=lambda fault: fault.begin)
+        for one in self.lives:
+            one.gone = self._gone(one)
+
+    def wrong(self, text: str) -> None:
+        self.stage.violation(text)
+
+    def check(self) -> None:
+        """Everything."""
+        self._endings()
+        self._quorum()
+        self._bound()
+        self._waits()
+        self._fencing()
+        self._frozen_server()
+        if self.stage.lost is None:
+            self._values()
+        else:
+            self._lost()
+        for one in self.lives:
+            for event in one.life.events:
+                if event.what == "wrong":
+                    self.wrong(f"{one}: a read at clock {event.details[0]}: {event.details[2]}")
+
+    # -- membership --------------------------------------------------------------------------------------------------
+
+    def _pushed_back(self, moment: float, reach: float, slack: float, worker: int | None = None) -> float:
+        """``moment``, later by the faults that stand between it and ``reach`` seconds after it."""
+        for fault in self.faults:
+            if fault.affects not in (None, worker):
+                continue
+            end = fault.end if fault.end is not None else _FOREVER
+            if fault.begin <= moment + reach and end + slack > moment:
+                moment = end + slack
+        return moment
+
+    def _gone(self, one: History) -> float:
+        """When a life was certainly out: it had left, was told so, was followed by another, or its lease ran out."""
+        life, lease = one.life, self.schedule.lease
+        moments = []
+        if one.left is not None:
+            moments.append(one.left)
+        if life.evicted is not None:
+            moments.append(life.evicted)
+        if life.killed is not None:
+            # a silence of the server renews every lease once
+            moments.append(self._pushed_back(life.killed + lease, lease, lease))
+        elif (end := life.last("end")) is not None:
+            fenced = end.details[0] in ("Evicted", "Superseded", "StateLost")
+            moments.append(end.time if fenced else self._pushed_back(end.time + lease, lease, lease))
+        for other in self.lives:
+            if other.life.worker == life.worker and other.life.number > life.number and other.joined is not None:
+                moments.append(other.joined)
+        return min(moments, default=_FOREVER)
+
+    def _endings(self) -> None:
+        """Only faults that say so end a life with an error."""
+        kinds = {fault.kind for fault in self.faults}
+        for one in self.lives:
+            end = one.life.end
+            if end == "StateLost" and self.stage.lost is None:
+                self.wrong(f"{one} ended with StateLost, and nothing was lost: {one.life.last('end')}")
+            if end == "Superseded" and not any(
+                other.life.worker == one.life.worker and other.life.number > one.life.number for other in self.lives
+            ):
+                self.wrong(f"{one} was superseded by nobody")
+            if end not in ("done", "killed", "Evicted", "Superseded", "StateLost", "ServerRefused", "SSPError"):
+                self.wrong(f"{one} ended with {one.life.last('end')}")
+            if end in ("ServerRefused", "SSPError") and not kinds & {
+                "memory full", "disk unwritable", "channels forbidden", "read-only", "keys evicted",
+            }:  # fmt: skip
+                event = one.life.last("end")
+                if end == "ServerRefused" or (event and "whether its open clock was committed" not in event.details[1]):
+                    self.wrong(f"{one} ended with {event}")
+
+    def _quorum(self) -> None:
+        """Nobody passes ``join`` before so many ids have joined."""
+        first = min((one.joined for one in self.lives if one.joined is not None), default=None)
+        if first is None:
+            return
+        tried = {one.life.worker for one in self.lives for event in one.life.events
+                 if event.what == "joining" and event.time <= first}  # fmt: skip
+        if len(tried) < self.schedule.workers:
+            self.wrong(f"somebody passed join when only {sorted(tried)} had asked to join")
+
+    # -- the bound ---------------------------------------------------------------------------------------------------
+
+    def _bound(self) -> None:
+        """No admitted worker was ever more than s ahead of a live one."""
+        bound, largest = self.schedule.staleness, 0
+        stopped = self.stage.lost if self.stage.lost is not None else _FOREVER
+        for one in self.lives:
+            for moment, clock in one.admitted:
+                if moment > stopped:
+                    continue
+                for other in self.lives:
+                    if other is one or other.joined is None or not other.joined < moment < other.confirmed:
+                        continue
+                    if any(self._forgotten(other, back, moment) for back in self.stage.rolled_back):
+                        continue
+                    # it had ticked at most this far: it had not even begun to say more
+                    most = max((at for at in self._said(other) if at[0] <= moment), default=(0.0, other.resumed))[1]
+                    largest = max(largest, clock - most)
+                    if clock - most > bound:
+                        self.wrong(
+                            f"{one} was admitted at clock {clock} at {moment - self.stage.started:.3f} when {other} "
+                            f"had ticked to {most} at the most: {clock - most} ahead, staleness {bound}"
+                        )
+                        return
+        self.stage.outcome.numbers["largest lead seen"] = largest
+
+    @staticmethod
+    def _said(one: History) -> list[tuple[float, int]]:
+        """(time, clock it may have ticked to from then on)."""
+        return [(one.joined or 0.0, one.resumed)] + [(moment, clock + 1) for moment, clock in one.begun]
+
+    @staticmethod
+    def _forgotten(one: History, back: float, moment: float) -> bool:
+        """Had the server been rolled back, and not heard of this life again yet?"""
+        spoke = min((at for at, _ in one.advanced + one.admitted if at > back), default=_FOREVER)
+        return back - 1.0 <= moment <= spoke
+
+    def _waits(self) -> None:
+        """Every wait ended within one re-check interval of being admissible."""
+        if self.schedule.staleness == math.inf:
+            return
+        worst = 0.0
+        for one in self.lives:
+            for since, clock, until in one.waits:
+                due = self._admissible(one, since, clock)
+                calm = due
+                due = self._pushed_back(due, self.schedule.recheck + LOAD, 2 * self.schedule.patience, one.life.worker)
+                if calm == due:
+                    worst = max(worst, until - due)
+                if until - due > self.schedule.recheck + LOAD:
+                    self.wrong(
+                        f"{one} waited at clock {clock} until {until - self.stage.started:.3f}, and could have gone on "
+                        f"at {due - self.stage.started:.3f}"
+                    )
+        self.stage.outcome.numbers["latest end of an undisturbed wait"] = worst
+
+    def _admissible(self, one: History, since: float, clock: int) -> float:
+        """The moment from which on certainly nobody was in the way."""
+        need = clock - self.schedule.staleness
+        spans = []
+        for other in self.lives:
+            if other is one:
+                continue
+            reached = min((at for at, now in other.advanced if now >= need), default=_FOREVER)
+            if other.joined is not None and other.resumed >= need:
+                reached = min(reached, other.joined)
+            spans.append((other.began, min(reached, other.gone)))
+        moment = since
+        for begin, end in sorted(spans):
+            if begin <= moment < end:
+                moment = end
+        return moment
+
+    # -- fences ------------------------------------------------------------------------------------------------------
+
+    def _fencing(self) -> None:
+        """Who was evicted or followed by another changed no clock afterwards."""
+        for one in self.lives:
+            fence = min(
+                [one.life.evicted or _FOREVER]
+                + [
+                    other.joined
+                    for other in self.lives
+                    if other.life.worker == one.life.worker
+                    and other.life.number > one.life.number
+                    and other.joined is not None
+                ]
+            )
+            for moment, clock in one.advanced:
+                begun = max((at for at, now in one.begun if now < clock), default=_FOREVER)
+                if begun > fence and moment > fence:
+                    self.wrong(f"{one} began clock {clock - 1} after it was out, and could tick")
+
+    def _frozen_server(self) -> None:
+        """A server frozen for longer than a lease evicts nobody."""
+        lease = self.schedule.lease
+        for fault in self.faults:
+            if fault.kind != "server frozen" or fault.end is None:
+                continue
+            for one in self.lives:
+                end = one.life.last("end")
+                if end is None or end.details[0] != "Evicted" or "lease" not in end.details[1]:
+                    continue
+                alone = not any(
+                    other is not fault and other.affects in (None, one.life.worker)
+                    and other.begin < end.time and (other.end or _FOREVER) > fault.begin - 2 * lease
+                    for other in self.faults
+                )  # fmt: skip
+                if alone and fault.begin < end.time < fault.end + 0.8 * lease:
+                    self.wrong(f"{one} was evicted for a silence of the server")
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def _certain(self) -> tuple[Counts, Counts]:
+        """Of each (worker, life, clock): how often the tick that carries it happened at least, and at most."""
+        shape = (self.schedule.workers, LIVES, self.schedule.clocks + 1)
+        least, most = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        for one in self.lives:
+            worker, life = one.key
+            for moment, clock in one.begun:
+                fence = min(
+                    (
+                        other.joined
+                        for other in self.lives
+                        if other.life.worker == worker and other.life.number > life and other.joined is not None
+                    ),
+                    default=_FOREVER,
+                )
+                if moment < min(fence, one.life.evicted or _FOREVER):
+                    most[worker, life, clock] = 1
+                if any(now > clock and at > moment for at, now in one.advanced):
+                    least[worker, life, clock] = 1
+            end = one.life.last("end")
+            open_one = one.left is not None and one.begun and one.begun[-1][1] == self.schedule.clocks
+            if open_one and end and end.details[0] == "done" and one.left is not None and one.gone >= one.left:
+                least[worker, life, self.schedule.clocks] = 1  # leaving commits what is open
+        return least, most
+
+    def _named(self) -> set[tuple[int, int]]:
+        """(worker, clock) of what the lives were told is lost."""
+        return {
+            (int(worker), clock)
+            for one in self.lives
+            if (event := one.life.last("losses"))
+            for worker, first, last, _ in event.details[0]
+            for clock in range(first, last + 1)
+        }
+
+    def _values(self) -> None:
+        least, most = self._certain()
+        touched = {
+            table: np.array(
+                [
+                    [table in self.marks.touched(worker, clock) for clock in range(self.schedule.clocks + 1)]
+                    for worker in range(self.schedule.workers)
+                ]
+            )
+            for table in TABLES
+        }
+        try:
+            with Job(self.stage.server.url, JOB) as job:
+                status = job.status()
+                if status.members:
+                    self.wrong(f"still members: {status.members}")
+                self._clocks({int(gone.worker): gone.clock for gone in status.departed if gone.worker.isdigit()})
+                have = {table: self.marks.counts(table, job.table(table).get()) for table in TABLES}
+        except (SSPError, ValueError) as error:
+            self.wrong(f"the values cannot be read: {type(error).__name__}: {error}")
+            return
+        named = self._named() if self.stage.rolled_back else set()
+        dead = {one.key for one in self.lives if one.life.last("losses") is None}
+        lost = 0
+        # whether a tick happened, as each table tells
+        happened: dict[tuple[int, int, int], dict[str, int]] = {}
+        for table in ("small", "large", "sparse"):
+            for worker, life, clock in np.argwhere(touched[table][:, None, :] & (most > -1)):
+                key = (int(worker), int(life), int(clock))
+                value, at_least, at_most = int(have[table][key]), int(least[key]), int(most[key])
+                happened.setdefault(key, {})[table] = value
+                what = f"{table}: the delta of worker {worker}, life {life}, clock {clock} is in it {value} times"
+                if value > at_most:
+                    self.wrong(f"{what}, at most {at_most} may be")
+                elif value < at_least:
+                    if key[::2] in named or (self.stage.rolled_back and key[:2] in dead):
+                        lost += 1
+                    else:
+                        self.wrong(f"{what}, and its tick had returned")
+        for key, values in happened.items():
+            if len(set(values.values())) > 1 and not self.stage.rolled_back:
+                self.wrong(
+                    f"worker {key[0]}, life {key[1]}, clock {key[2]} is in some tables and not in others: {values}"
+                )
+        self._tiny(have["tiny"], touched, happened, least, most, named, dead)
+        for worker in range(self.schedule.workers):
+            for clock in range(self.schedule.clocks + 1):
+                lives = [life for life in range(LIVES) if any(happened.get((worker, life, clock), {}).values())]
+                if len(lives) > 1 and not self.stage.rolled_back:
+                    self.wrong(f"worker {worker}, clock {clock} was committed by lives {lives}")
+        self.stage.outcome.numbers |= {
+            "deltas": int(least.sum()),
+            "deltas whose end was open": int((most - least).clip(0).sum()),
+            "deltas lost and named": lost,
+        }
+        self._reads(have)
+
+    def _tiny(
+        self,
+        have: Counts,
+        touched: dict[str, Counts],
+        happened: dict[tuple[int, int, int], dict[str, int]],
+        least: Counts,
+        most: Counts,
+        named: set[tuple[int, int]],
+        dead: set[tuple[int, int]],
+    ) -> None:
+        """The table whose deltas stand in tags has no room for lives: it says how often a clock is in it."""
+        for worker, clock in np.argwhere(touched["tiny"]):
+            value = int(have[worker, clock])
+            low, high = int(least[worker, :, clock].sum()), int(most[worker, :, clock].sum())
+            told = [
+                max(values.values())
+                for life in range(LIVES)
+                if (values := happened.get((int(worker), life, int(clock))))
+            ]
+            excused = bool(self.stage.rolled_back) and (
+                (int(worker), int(clock)) in named or any(key[0] == worker for key in dead)
+            )
+            if value > high or (value < low and not excused):
+                self.wrong(f"tiny: worker {worker}, clock {clock} is in it {value} times, not {low} to {high}")
+            if told and not self.stage.rolled_back and value != sum(told):
+                self.wrong(f"tiny: worker {worker}, clock {clock} is in it {value} times, in the others {sum(told)}")
+
+    def _clocks(self, stored: dict[int, int]) -> None:
+        for worker in range(self.schedule.workers):
+            said = max(
+                (clock for one in self.lives if one.life.worker == worker for _, clock in one.advanced), default=0
+            )
+            if not said <= stored.get(worker, 0) <= self.schedule.clocks + 1:
+                self.wrong(f"worker {worker} had ticked to {said}, the job says {stored.get(worker)}")
+
+    def _reads(self, have: dict[str, Counts]) -> None:
+        """A read at clock c holds all deltas up to c − s − 1, all of its life's own, and none that is not committed."""
+        count = 0
+        for one in self.lives:
+            worker, life = one.key
+            begun: set[int] = set()
+            for event in one.life.events:
+                if event.what == "begin":
+                    begun.add(event.details[0])
+                if event.what != "read":
+                    continue
+                clock, table = event.details[:2]
+                count += 1
+                seen = self.marks.unpack(table, event.details[2])
+                where = f"{one}: a read of {table} at clock {clock}"
+                if table == "tiny":
+                    continue
+                if self.stage.rolled_back:
+                    if (seen > 1).any():
+                        self.wrong(f"{where} holds a delta twice")
+                    continue
+                own = {now for now in begun if table in self.marks.touched(worker, now)}
+                if missing := [now for now in own if seen[worker, life, now] != 1]:
+                    self.wrong(f"{where} lacks its own of clocks {missing}")
+                final = have[table].copy()
+                final[worker, life, clock] = 1
+                if extra := np.argwhere(seen > final).tolist():
+                    self.wrong(f"{where} holds what nobody committed: {extra}")
+                if self.schedule.staleness != math.inf:
+                    end = max(0, clock - int(self.schedule.staleness))
+                    if late := np.argwhere(seen[:, :, :end] < final[:, :, :end]).tolist():
+                        self.wrong(f"{where} lacks what it must hold: {late}")
+        self.stage.outcome.numbers["reads"] = count
+
+    # -- after the loss of everything --------------------------------------------------------------------------------
+
+    def _lost(self) -> None:
+        """The state was lost on purpose: everybody is told so, soon; nobody goes on from zero."""
+        assert self.stage.lost is not None
+        kind = next(fault.kind for fault in self.faults if KINDS[fault.kind].group == "end")
+        ends: set[str] = set()
+        for one in self.lives:
+            end = one.life.last("end")
+            if one.joined is None or one.joined > self.stage.lost or end is None:
+                continue
+            if end.time < self.stage.lost:
+                continue
+            ends.add(end.details[0])
+            due = self._pushed_back(
+                self.stage.lost, self.schedule.recheck + LOAD, 2 * self.schedule.patience, one.life.worker
+            )
+            if kind == "keys evicted":
+                continue
+            late = end.time - due - self.schedule.recheck - LOAD
+            if late > 0:
+                self.wrong(f"{one} noticed {kind} only {end.time - due:.1f} s later")
+            if end.details[0] not in ("StateLost", "Superseded", "Evicted") and not (
+                end.details[0] == "done" and one.left is not None
+            ):
+                self.wrong(f"{one} ended with {end.details} after {kind}")
+        self.stage.outcome.numbers["ends after a loss of state"] = len(ends)
+
+    # -- what is left ------------------------------------------------------------------------------------------------
+
+    def garbage(self) -> None:
+        """Late duplicates, then what is left behind, then nothing."""
+        stage = self.stage
+        with stage.admin() as admin:
+            if stage.lost is not None:
+                with Job(stage.server.url, JOB) as job:
+                    job.delete(force=True)
+                if left := admin.keys("*"):
+                    self.wrong(f"left after delete: {left[:5]}")
+                return
+            before = self._state(admin)
+            for call in stage.late:
+                stage.lives[0].proxy.replay(call)
+            if (after := self._state(admin)) != before:
+                self.wrong(f"late duplicates changed something: {before} became {after}")
+            run = admin.hget(f"ssp:{{{JOB}}}:config", "run")
+            if run is None:
+                self.wrong("the job is gone")
+                return
+            keys = StoreKeys(f"ssp:{{{JOB}}}:", run.decode())
+            rings = self._rings(admin, keys)
+            worst = max((len(found) for found in rings.values()), default=0)
+            stage.outcome.numbers["rings left"] = sum(map(len, rings.values()))
+            stage.outcome.numbers["rings left by one life"] = worst
+            try:
+                with ssp_redis.join(stage.server.url, job=JOB, worker="janitor", timeout=10) as janitor:
+                    for table in self.marks.open(janitor).values():
+                        read(table)
+            except SSPError as error:
+                self.wrong(f"nobody can join after the end: {error}")
+            if left := sorted(admin.scan_iter(match=f"{keys.prefix}[dx]:*", count=1000)):
+                self.wrong(f"{len(left)} keys are left after the next join: {left[:4]}; {admin.smembers(keys.rings)}")
+            with Job(stage.server.url, JOB) as job:
+                job.delete()
+            if left := admin.keys("*"):
+                self.wrong(f"left after delete: {left[:5]}")
+
+    @staticmethod
+    def _rings(admin: object, keys: StoreKeys) -> dict[str, set[str]]:
+        """Rings of which slots are there, by incarnation."""
+        found: dict[str, set[str]] = {}
+        for key in admin.scan_iter(match=f"{keys.prefix}d:*", count=1000):  # type: ignore[attr-defined]
+            worker, incarnation, ring, _ = key.decode().split(":")[-4:]
+            found.setdefault(f"{worker}:{incarnation}", set()).add(ring)
+        return found
+
+    def _state(self, admin: object) -> object:
+        with Job(self.stage.server.url, JOB) as job:
+            status = job.status()
+            return (
+                status.members,
+                [(gone.worker, gone.clock, gone.why) for gone in status.departed],
+                status.min_clock,
+                {table: self.marks.pack(table, job.table(table).get()) for table in TABLES},
+            )
