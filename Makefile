@@ -1,10 +1,11 @@
 BIN ?= .venv/bin
 
-.PHONY: install fmt lint types test bench check
+.PHONY: install fmt lint types test chaos bench check
 install: ; python3 -m venv .venv && $(BIN)/pip install -q -e '.[dev]'
 fmt: ; $(BIN)/ruff check --fix . && $(BIN)/ruff format .
 lint: ; $(BIN)/ruff check . && $(BIN)/ruff format --check .
 types: ; $(BIN)/mypy
 test: ; $(BIN)/pytest -q
+chaos: ; $(BIN)/python -m tests.chaos --count $(or $(N),20) --table
 bench: ; $(BIN)/ssp-redis bench
 check: lint types test

@@ -118,6 +118,8 @@ class Clock:
         self.on_tags: Callable[[int, list[str], int, int], None] | None = None
         #: Called when the membership changed.
         self.on_members: Callable[[], None] | None = None
+        #: Called over a connection of its own when an exchange finds that this incarnation is out.
+        self.on_fenced: Callable[[Wire], None] | None = None
         self._subscriber: Subscriber | None = None
         self._heartbeat: Heartbeat | None = None
         #: Ticks completed, as the store knows, and with those that are not flushed yet.
@@ -323,6 +325,13 @@ class Clock:
     def run(self, operation: Callable[[Wire], T], limit: float | None = None) -> T:
         """Run a repeatable exchange on the command connection, syncing first wherever the store asks for it."""
         self.usable()
+        try:
+            return self._run(operation, limit)
+        except Fenced:
+            self._out()
+            raise
+
+    def _run(self, operation: Callable[[Wire], T], limit: float | None) -> T:
         for _ in range(8):
             try:
                 return self.link.run(operation, limit)
@@ -333,6 +342,17 @@ class Clock:
                     raise
                 self.link.run(self._greet, limit)
         raise SSPError(f"job {self.keys.job} and this worker cannot agree on where they stand: is it being deleted?")
+
+    def _out(self) -> None:
+        if self.on_fenced is None:
+            return
+        # it is a courtesy: whoever is out has an error to raise, and no time for others
+        with contextlib.suppress(OSError, ReplyError, SSPError, Refusal):
+            wire = self.endpoint.connect(self.link.patience(), "leaving")
+            try:
+                self.on_fenced(wire)
+            finally:
+                wire.close()
 
     # -- ticking -----------------------------------------------------------------------------------------------------
 

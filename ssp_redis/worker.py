@@ -386,6 +386,7 @@ class Worker:
             clock = self._clock
             self._store = store = Store(clock, clock.keys, clock.workers)
             clock.on_tags = store.overhear
+            clock.on_fenced = store.fenced
         return self._store
 
     def _renewal(self) -> int:

@@ -119,6 +119,11 @@ class Pair:
             self._shut(end)
         self._moving.set()
 
+    @property
+    def moving(self) -> bool:
+        """Is it not held?"""
+        return self._moving.is_set()
+
     def hold(self) -> None:
         """Nothing moves in either direction, until ``release``; what is sent meanwhile arrives then."""
         self._moving.clear()

@@ -155,6 +155,18 @@ class Store(Writer):
             [ring for ring in sweep.rings(wire, self.keys) if ring.startswith(own) and ring not in named],
         )
 
+    def fenced(self, wire: Wire) -> None:
+        """Out in the middle of an exchange: what was written since others swept the ring is theirs to find, or mine.
+
+        One that was frozen in a push writes the rest of it when it wakes, to a ring whose name is gone.
+        """
+        ring = self.ring
+        names = [f"{ring.worker}:{ring.incarnation}:{n}" for n in (ring.number - 1, ring.number) if n >= 0]
+        if wire.call("EXISTS", self.keys.tables):
+            wire.call("SADD", self.keys.rings, *names)
+            self.gone(wire)
+            sweep.retire(wire, self.job, self.keys)
+
     # -- rollback ----------------------------------------------------------------------------------------------------
 
     def rolled_back(self, first: int, clock: int) -> list[Loss]:

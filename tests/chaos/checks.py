@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -329,9 +330,14 @@ class Checker:
         }
         try:
             with Job(self.stage.server.url, JOB) as job:
-                status = job.status()
+                # one that could not say that it leaves is a member until its lease runs out
+                limit = time.monotonic() + 2 * self.schedule.lease + LOAD
+                while (status := job.status()).members and time.monotonic() < limit:
+                    time.sleep(0.1)
                 if status.members:
                     self.wrong(f"still members: {status.members}")
+                if late := [gone.worker for gone in status.departed if gone.why == "lost"]:
+                    self.stage.say(f"lost: {late}")
                 self._clocks({int(gone.worker): gone.clock for gone in status.departed if gone.worker.isdigit()})
                 have = {table: self.marks.counts(table, job.table(table).get()) for table in TABLES}
         except (SSPError, ValueError) as error:

@@ -153,6 +153,6 @@ def schedule(seed: int) -> Schedule:
         work=rng.choice((0.002, 0.01, 0.02)),
         keeps=keeps,
         unix=rng.random() < 0.3,
-        loops=tuple(worker for worker in range(workers) if rng.random() < 0.3),
+        loops=loops,
         faults=faults,
     )
