@@ -135,13 +135,15 @@ def schedule(seed: int) -> Schedule:
     keeps = bool({"server restarted", "server rolled back"} & set(kinds)) or rng.random() < 0.3
     if "server restarted empty" in end:
         kinds, keeps = [kind for kind in kinds if kind != "server restarted"], False
+    loops = tuple(worker for worker in range(workers) if rng.random() < 0.3)
     faults = []
     for kind in kinds:
         phase = rng.choice(PHASES)
-        count = {"joining": 1, "leaving": 1, "folding": rng.randint(1, 2)}.get(
-            phase, rng.randint(1, round(clocks * 0.4))
-        )
-        faults.append(Planned(kind, rng.randrange(workers), phase, count, rng.random()))
+        often = {"joining": 1, "leaving": 1, "folding": 2, "ticking": 6, "reading": 6}.get(phase, round(clocks * 0.4))
+        # a program of one loop does not say when it waits
+        victims = [worker for worker in range(workers) if phase != "waiting" or worker not in loops]
+        victim = rng.choice(victims or range(workers))
+        faults.append(Planned(kind, victim, phase, rng.randint(1, often), rng.random()))
     for kind in end:
         phase = rng.choice([phase for phase in PHASES if phase not in ("joining", "leaving")])
         faults.append(Planned(kind, rng.randrange(workers), phase, 1, rng.random()))
