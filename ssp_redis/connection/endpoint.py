@@ -12,7 +12,7 @@ from ..errors import UsageError
 from .cluster import Cluster
 from .replies import TRANSIENT, ReplyError, refused
 from .sentinel import Sentinels
-from .tls import distrusted
+from .tls import distrusted, hint
 from .url import parse
 from .wire import Wire
 
@@ -120,7 +120,9 @@ class Endpoint:
         except (redis.ConnectionError, redis.TimeoutError) as error:
             if (failure := distrusted(error, label)) is not None:
                 raise failure from None
-            raise ConnectionError(f"{label} cannot be reached: {error}") from None
+            raise ConnectionError(f"{label} cannot be reached: {error}{hint(error, self.label)}") from None
+        except redis.InvalidResponse as error:
+            raise ConnectionError(f"{label} does not speak RESP: {error}{hint(error, self.label)}") from None
         except redis.ResponseError as error:
             raise refused(ReplyError(_with_code(str(error), "NOPERM" if _denied(error) else "")), label) from None
         return Wire(connection, label)

@@ -33,3 +33,13 @@ def distrusted(error: BaseException, label: str) -> ServerRefused | None:
                 return None
             return ServerRefused(f"{label} cannot be trusted: {text} — {cure}")
     return None
+
+
+def hint(error: BaseException, label: str) -> str:
+    """What a failure may come from that looks as if one side spoke TLS and the other did not; "" for others."""
+    text = str(error).lower()
+    if label.startswith("rediss") and "timeout" in text:
+        return " (does it speak TLS at this port? if not: redis://)"
+    if not label.startswith(("rediss", "unix")) and ("closed" in text or "reset" in text or "protocol error" in text):
+        return " (does it speak TLS at this port? if so: rediss://)"
+    return ""

@@ -15,7 +15,7 @@ from remote import Remote
 from sentinels import Watched
 
 import ssp_redis
-from ssp_redis import Job, ServerRefused, UsageError
+from ssp_redis import Job, ServerRefused, ServerUnavailable, UsageError
 from ssp_redis.server import EmbeddedServer
 
 Processes = Callable[..., Remote]
@@ -74,7 +74,15 @@ def test_a_server_that_wants_our_certificate(listen: Callable[..., str], certs: 
 
 
 def test_tls_to_a_port_that_speaks_none(new_server: Callable[..., Any]) -> None:
-    refuses(new_server(tcp=True).url.replace("redis:", "rediss:"), "does not speak TLS at this port: use redis://")
+    url = new_server(tcp=True).url.replace("redis:", "rediss:") + "?socket_connect_timeout=0.3&socket_timeout=0.3"
+    # some servers say nothing at all
+    with pytest.raises((ServerRefused, ServerUnavailable), match="speak TLS at this port"):
+        ssp_redis.join(url, job="j", worker=0, reconnect_timeout=0.1)
+
+
+def test_plain_words_to_a_port_that_speaks_tls(listen: Callable[..., str]) -> None:
+    with pytest.raises(ServerUnavailable, match="speak TLS at this port.*rediss://"):
+        ssp_redis.join(listen().replace("rediss:", "redis:"), job="j", worker=0, reconnect_timeout=0.1)
 
 
 @pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
