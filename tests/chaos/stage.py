@@ -28,7 +28,7 @@ from ssp_redis.lua import source
 from ssp_redis.server import EmbeddedServer
 
 from .marks import LIVES
-from .plan import Planned, Schedule
+from .plan import KINDS, Planned, Schedule
 
 JOB = "chaos"
 _SHA = {
@@ -95,6 +95,7 @@ class Life:
             "work": schedule.work,
             "lease": schedule.lease,
             "recheck": schedule.recheck,
+            "sabotage": stage.sabotage,
         }
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
@@ -155,6 +156,8 @@ class Life:
         self.process.kill()
         self.process.wait()
         self._reader.join(5)
+        if self.process.stdout:
+            self.process.stdout.close()
         self.proxy.close()
 
 
@@ -201,6 +204,7 @@ class Stage:
 
     Args:
         inject: does a planned fault to a life; returns what becomes of the chunk that triggered it.
+        sabotage: Python source that each life runs first, to break what the checks must find broken.
     """
 
     def __init__(
@@ -209,7 +213,9 @@ class Stage:
         inject: Callable[[Stage, Planned, Life, str, Pair | None, bytes], Fate],
         binary: str | None = None,
         limit: float = 60.0,
+        sabotage: str = "",
     ) -> None:
+        self.sabotage = sabotage
         self.schedule = schedule
         self.outcome = Outcome(schedule)
         self.limit = limit
@@ -280,8 +286,6 @@ class Stage:
         return None
 
     def _is_end(self, planned: Planned) -> bool:
-        from .plan import KINDS
-
         return KINDS[planned.kind].group == "end"
 
     def reached(self, life: Life, clock: int) -> None:

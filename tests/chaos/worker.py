@@ -128,8 +128,10 @@ class Life:
 def main() -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    told = json.loads(sys.argv[1])
+    exec(told["sabotage"], {"ssp_redis": ssp_redis})
     try:
-        Life(json.loads(sys.argv[1])).run()
+        Life(told).run()
     except ssp_redis.SSPError as error:
         say("end", type(error).__name__, str(error))
     except BaseException as error:
