@@ -1,0 +1,91 @@
+"""A few schedules of faults; ``make chaos`` plays more. And that the checks find what is broken on purpose."""
+
+from __future__ import annotations
+
+import pytest
+
+from .plan import KINDS, Planned, Schedule, schedule
+from .run import play, report
+
+SEEDS = (1, 2, 3, 4, 5, 6)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_breaks_in_a_schedule_of_faults(seed: int, server_binary: str) -> None:
+    stage = play(seed, server_binary)
+    assert not stage.outcome.violations, report(stage)
+    assert len({fault.kind for fault in stage.outcome.injected}) >= 3, report(stage)
+
+
+def test_the_same_seed_gives_the_same_schedule() -> None:
+    assert schedule(7) == schedule(7) != schedule(8)
+    assert {kind for seed in range(200) for kind in schedule(seed).kinds} == set(KINDS)
+    assert min(len(schedule(seed).kinds) for seed in range(200)) >= 4
+
+
+#: What is broken, in each worker; what happens meanwhile; words of the violation.
+PLANTED = {
+    "admitted too early": (
+        "from ssp_redis.scripts import Standing\nStanding.admits = lambda self, clock: self.started",
+        [],
+        "ahead, staleness 0",
+    ),
+    "deaf": (
+        "import time\n"
+        "from ssp_redis.subscriber import Subscriber\n"
+        "Subscriber.all = lambda self, timeout: time.sleep(5.5) or []\n"
+        "ssp_redis.Worker._fold_while_waiting = lambda *words: None",
+        [],
+        "and could have gone on",
+    ),
+    "reads what is stale": (
+        "fresh = ssp_redis.Worker.fresh\n"
+        "ssp_redis.Worker.fresh = lambda self, view: None if view.taken else fresh(self, view)",
+        [],
+        "lacks what it must hold",
+    ),
+    "counts twice": (
+        "inc = ssp_redis.Table.inc\n"
+        "def twice(self, delta):\n"
+        "    for _ in range(2 if self._owner.clock == 5 else 1):\n"
+        "        inc(self, delta)\n"
+        "ssp_redis.Table.inc = twice",
+        [],
+        "is in it 2 times, at most 1 may be",
+    ),
+    "takes a tick that happened for one that did not": (
+        "from ssp_redis.clock import Clock\n"
+        "reconcile = Clock._reconcile\n"
+        "def move(self, synced):\n"
+        "    if self._pending and synced.standing.clock == self._pending.wanted:\n"
+        "        self._pending.move(1)\n"
+        "    reconcile(self, synced)\n"
+        "Clock._reconcile = move",
+        [Planned("reply lost", 0, "pushing", count, 0.5) for count in (2, 4, 6)],
+        "and its tick had returned",
+    ),
+    "drops what is open": (
+        "leave = ssp_redis.Worker.leave\n"
+        "ssp_redis.Worker.leave = lambda self, why=None, *, commit=True: leave(self, why, commit=False)",
+        [],
+        "and its tick had returned",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_what_is_broken_on_purpose_is_found(fault: str, server_binary: str) -> None:
+    sabotage, faults, words = PLANTED[fault]
+    clocks = 1 if fault == "deaf" else 12
+    calm = Schedule(1, 3, 0, clocks, work=0.01, keeps=False, unix=False, loops=(), faults=faults)
+    stage = play(calm, server_binary, sabotage=sabotage)
+    assert any(words in text for text in stage.outcome.violations), report(stage)
+
+
+def test_a_job_that_hangs_is_shown_with_its_stacks(server_binary: str) -> None:
+    sabotage = "import time\nssp_redis.Worker.advance = lambda self, timeout=None: time.sleep(100)"
+    calm = Schedule(1, 3, 0, 4, work=0.001, keeps=False, unix=False, loops=())
+    text = report(play(calm, server_binary, limit=4, sabotage=sabotage))
+    assert "violated: not over after 4 s" in text
+    assert text.count('File "<string>", line 2 in <lambda>') >= 3
+    assert "again: python -m tests.chaos --seed 1" in text
