@@ -7,8 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .plan import KINDS, PHASES
-from .stage import Injected, Life, Outcome, Stage
+from .stage import Injected, Outcome, Stage
 
+_REFUSALS = {"memory full", "disk unwritable", "channels forbidden", "read-only", "keys evicted"}
+#: Which faults are meant to lead to an error: where there is one of them, it is not put down to another.
+_CAUSES = {
+    "Superseded": {"taken over", "taken over stopped"},
+    "Evicted": {"evicted", "stopped too long"},
+    "StateLost": {kind.name for kind in KINDS.values() if kind.group == "end"},
+    "ServerRefused": _REFUSALS,
+    "SSPError": _REFUSALS,
+}
 #: Seconds after a fault in which what a worker is shown is put down to it.
 _AFTER = 5.0
 
@@ -17,9 +26,18 @@ def came_of(stage: Stage, fault: Injected) -> str:
     """What the program of the worker it met (of any worker, for a fault of the server) was shown."""
     end = (fault.end or fault.begin) + _AFTER
     victims = [life for life in stage.lives if fault.affects is None or life.worker == fault.worker]
-    shown: set[str] = set()
-    for life in victims:
-        shown |= {_shown(life, event.what, event.details) for event in life.events if fault.begin <= event.time <= end}
+    shown = {
+        str(event.details[0])
+        for life in victims
+        for event in life.events
+        if fault.begin <= event.time <= end and event.what in ("error", "end")
+    }
+    happened = {other.kind for other in stage.outcome.injected}
+    shown = {
+        name
+        for name in shown - {"done"}
+        if fault.kind in _CAUSES.get(name, ()) or not happened & _CAUSES.get(name, set())
+    }
     if fault.kind == "killed":
         successor = any(
             life.worker == fault.worker and life.number > fault.life and life.last("joined") for life in stage.lives
@@ -27,15 +45,7 @@ def came_of(stage: Stage, fault: Injected) -> str:
         return "restarted, and resumed" if successor else "not restarted: the job was lost"
     if "not a member" in fault.note:
         return fault.note
-    return ", ".join(sorted(shown - {""})) or "unnoticed"
-
-
-def _shown(life: Life, what: str, details: list[Any]) -> str:
-    if what == "error":
-        return f"{details[0]}, then went on"
-    if what == "end" and details[0] != "done":
-        return f"{details[0]}"
-    return ""
+    return ", ".join(sorted(shown)) or "unnoticed"
 
 
 @dataclass

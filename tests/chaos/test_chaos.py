@@ -33,8 +33,12 @@ PLANTED = {
     "deaf": (
         "import time\n"
         "from ssp_redis.subscriber import Subscriber\n"
-        "Subscriber.all = lambda self, timeout: time.sleep(5.5) or []\n"
-        "ssp_redis.Worker._fold_while_waiting = lambda *words: None",
+        "ssp_redis.Worker._fold_while_waiting = lambda *words: None\n"
+        "advance = ssp_redis.Worker.advance\n"
+        "def deafen(self):\n"
+        "    Subscriber.all = lambda self, timeout: time.sleep(5.5) or []\n"
+        "    return advance(self)\n"
+        "ssp_redis.Worker.advance = deafen",
         [],
         "and could have gone on",
     ),
