@@ -56,12 +56,16 @@ def history(life: Life) -> History:
     since: tuple[float, int] | None = None
     for event in life.events:
         if event.what == "joined":
-            found.joined, found.resumed = event.time, event.details[1]
+            found.joined = found.confirmed = event.time
+            found.resumed = event.details[1]
             found.admitted.append((event.time, event.details[1]))
         elif event.what == "begin":
             found.begun.append((event.time, event.details[0]))
         elif event.what == "advanced":
             found.advanced.append((event.time, event.details[0]))
+            if found.begun:
+                # it was still a member when it ticked; the answer may have been read much later
+                found.confirmed = found.begun[-1][0]
             since = (event.time, event.details[0])
         elif event.what == "admitted":
             found.admitted.append((event.time, event.details[0]))
@@ -71,8 +75,6 @@ def history(life: Life) -> History:
             since = None
         elif event.what == "left":
             found.left = event.time
-        if event.what in ("joined", "advanced", "admitted"):
-            found.confirmed = event.time
     return found
 
 
