@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from ..connection import Wire
 from ..errors import Loss, ServerRefused
 from ..joining import read_records
@@ -18,6 +20,8 @@ from .sparse.push import RowPush
 from .sparse.view import RowView
 from .view import Array, View
 
+#: Seconds in which what was sent over a connection that is lost may still arrive.
+_DOUBT = 60.0
 #: Of how many clocks it is remembered which tables they touched, to tell a loss of deltas from one of bare ticks.
 _REMEMBERED = 4096
 
@@ -32,6 +36,10 @@ class Store(Writer):
         self.folder = Folder(self)
         #: Version that every base must have reached before there may be something to sweep.
         self._sweep_at: int | None = 0
+        #: Own rings before this one are past: no tick that names them can happen, no SET to them is on its way.
+        self._settled = 0
+        #: (when, number): from then on the same is true of the rings before that one.
+        self._settling: list[tuple[float, int]] = []
         self._pushed: dict[int, list[View | RowView]] = {}
         #: Timestamps of deltas that the server forgot and that wait for the next push, and those that rode on one.
         self._riding: list[int] = []
@@ -78,6 +86,8 @@ class Store(Writer):
 
     def _remember(self, push: TablePush | RowPush) -> None:
         self._pushed[push.clock] = list(push.views)
+        if self.ring.number > (self._settling[-1][1] if self._settling else self._settled):
+            self._settling.append((time.monotonic() + _DOUBT, self.ring.number))
         if len(self._pushed) > 2 * _REMEMBERED:
             for clock in sorted(self._pushed)[:_REMEMBERED]:
                 del self._pushed[clock]
@@ -107,7 +117,9 @@ class Store(Writer):
             self.folder.ticked[tag.worker] = tag.clock
 
     def tidy(self) -> None:
-        """Delete what departed workers left, once it is folded."""
+        """Delete what departed workers left, and the own rings that were given up, once they are folded."""
+        while self._settling and self._settling[0][0] <= time.monotonic():
+            self._settled, self._sweep_at = self._settling.pop(0)[1], self.log.end
         if self._sweep_at is None or min((base for base, _ in self.bases.values()), default=0) < self._sweep_at:
             return
         self._sweep_at = None
@@ -117,11 +129,11 @@ class Store(Writer):
         registered = sweep.rings(wire, self.keys)
         live = {str(record.incarnation) for record in read_records(wire, self.job).values() if record.why == "-"}
         own = str(self.host.caller.incarnation)
-        doubtful = {
-            ring
-            for ring in registered
-            if ring.split(":")[1] not in live or (ring.split(":")[1] == own and ring != self.ring.name)
-        }
+        doubtful = set()
+        for ring in registered:
+            _, incarnation, number = ring.split(":")
+            if int(number) < self._settled if incarnation == own else incarnation not in live:
+                doubtful.add(ring)
         if not doubtful:
             return
         # The dead push no more, so what the log does not name now, it never will.

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import redis
 from fixtures import background
-from proxy import COMMAND, PASS, Fate, Pair, Proxy
+from proxy import COMMAND, CUT, PASS, Fate, Pair, Proxy, once
 from remote import eventually
 
 from ssp_redis import Evicted, Job, Worker
+from ssp_redis.store import store
 
 
 @pytest.mark.parametrize("size", [100, 300_000])
@@ -56,3 +57,32 @@ def test_a_push_that_arrives_after_its_ring_was_swept_leaves_nothing(
             push.result(10)
         assert slots() == []
         assert (Job(url, job).table("w").get() == 1 + other.clock).all()
+
+
+@pytest.mark.parametrize("size", [100, 300_000])
+def test_rings_given_up_on_a_bad_network_do_not_pile_up(
+    join: Callable[..., Worker],
+    url: str,
+    job: str,
+    client: redis.Redis,
+    size: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each lost reply means a fresh ring; nobody leaves, and the old ones go all the same."""
+    monkeypatch.setattr(store, "_DOUBT", 0.01)
+    with Proxy(url) as proxy:
+        worker = join(0, url=proxy.url)
+        table = worker.table("w", np.zeros(size))
+        for clock in range(1, 30):
+            table.inc(np.ones(size))
+            proxy.fate = once(b":d:", CUT)
+            worker.tick()
+            proxy.fate = None
+            assert (table.get() == clock).all()
+            if clock % 10 == 0:
+                # a turn of the ring without trouble, so that bases move on
+                for _ in range(3):
+                    worker.tick()
+                worker.table("w").get()
+        [rings] = client.scan_iter(match=f"ssp:{{{job}}}:*:rings")
+        assert client.scard(rings) < 10
