@@ -172,12 +172,14 @@ class Store(Writer):
 
         One that was frozen in a push writes the rest of it when it wakes, to a ring whose name is gone.
         """
-        ring = self.ring
-        names = [f"{ring.worker}:{ring.incarnation}:{n}" for n in (ring.number - 1, ring.number) if n >= 0]
-        if wire.call("EXISTS", self.keys.tables):
-            wire.call("SADD", self.keys.rings, *names)
-            self.gone(wire)
-            sweep.retire(wire, self.job, self.keys)
+        own, last = self.ring, self.ring.number
+        names = {f"{own.worker}:{own.incarnation}:{number}" for number in range(max(0, last - 1), last + 1)}
+        read = self.scripts.read(wire, self.host.caller.run, None, "", -1)
+        needed = names & {Tag.parse(text).ring for text in read.tags}
+        if needed:
+            wire.call("SADD", self.keys.rings, *sorted(needed))
+        sweep.delete_rings(wire, self.keys, sorted(names - needed))
+        sweep.retire(wire, self.job, self.keys)
 
     # -- rollback ----------------------------------------------------------------------------------------------------
 

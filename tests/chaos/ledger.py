@@ -6,17 +6,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from .plan import KINDS, PHASES
+from .plan import KINDS, PHASES, REFUSALS
 from .stage import Injected, Outcome, Stage
 
-_REFUSALS = {"memory full", "disk unwritable", "channels forbidden", "read-only", "keys evicted"}
 #: Which faults are meant to lead to an error: where there is one of them, it is not put down to another.
 _CAUSES = {
     "Superseded": {"taken over", "taken over stopped"},
     "Evicted": {"evicted", "stopped too long"},
     "StateLost": {kind.name for kind in KINDS.values() if kind.group == "end"},
-    "ServerRefused": _REFUSALS,
-    "SSPError": _REFUSALS,
+    "ServerRefused": REFUSALS,
+    "SSPError": REFUSALS,
 }
 #: Seconds after a fault in which what a worker is shown is put down to it.
 _AFTER = 5.0

@@ -58,6 +58,8 @@ KINDS = {
         Kind("keys evicted", "end", "maxmemory is reached, and the policy evicts any key"),
     )
 }
+#: Those while which the server refuses what it is asked.
+REFUSALS = {"memory full", "disk unwritable", "channels forbidden", "read-only", "keys evicted"}
 
 
 @dataclass(frozen=True)
