@@ -28,6 +28,7 @@ from .errors import (
     WaitTimeout,
 )
 from .job import Job, list_jobs
+from .replica import Replica
 from .sparse import SparseTable
 from .status import JobStatus
 from .table import Table
@@ -45,6 +46,7 @@ __all__ = [
     "JobStopped",
     "Loss",
     "NonFinite",
+    "Replica",
     "RolledBack",
     "SSPError",
     "ServerRefused",

@@ -56,6 +56,13 @@ class Table:
         value = self._view.value().reshape(self.shape) if chosen is None else self._view.rows(chosen)
         return value.astype(self.dtype, copy=False)
 
+    def spare(self) -> NDArray[Any]:
+        """Memory of ``shape`` for the next delta, in the dtype in which the table is summed; its values are anything.
+
+        Filled and handed to ``inc``, it is not copied: it is the table's own then, and not to be touched any more.
+        """
+        return self._view.lend().reshape(self.shape)
+
     def inc(self, delta: ArrayLike, rows: Rows | None = None) -> None:
         """Add ``delta`` to the table; it is committed by the tick that ends this clock.
 

@@ -176,6 +176,11 @@ class Worker:
         return math.inf if bound < 0 else bound
 
     @property
+    def workers(self) -> int:
+        """The start quorum of the job."""
+        return self._clock.workers
+
+    @property
     def incarnation(self) -> int:
         """Number of this membership, never reused in the job."""
         return self._clock.caller.incarnation

@@ -88,6 +88,8 @@ class View:
         self.master = np.zeros(self.layout.elements, self.layout.stored)
         #: Memory of deltas that are in the master by now: a fresh array would have to be faulted in page by page.
         self._spare: list[Array] = []
+        #: Such memory in the hands of a caller, who fills it.
+        self._lent: Array | None = None
         #: Of a tiny table, master and overlay as last read; None: something has changed but for what was added since.
         self._laid: Array | None = None
         self.scratch = np.empty(self.layout.extent(0).stop, self.layout.stored)
@@ -112,10 +114,18 @@ class View:
 
     # -- own deltas --------------------------------------------------------------------------------------------------
 
+    def lend(self) -> Array:
+        """Memory for a delta, flat: what is added in it first in a clock is not copied."""
+        if self._lent is None:
+            self._lent = self._spare.pop() if self._spare else np.empty_like(self.master)
+        return self._lent
+
     def add(self, delta: Array) -> None:
         """Add to the open clock's delta."""
         if self.open is None:
-            if self._spare:
+            if self._lent is not None and delta.base is self._lent:
+                self.open, self._lent = self._lent, None
+            elif self._spare:
                 self.open = self._spare.pop()
                 self.open[:] = delta
             else:

@@ -50,3 +50,21 @@ def test_a_delta_that_does_not_fit_is_refused(url: str, job: str) -> None:
             whole.inc(np.array([1, 2**40]))
         whole.inc(np.array([1, 2]))
         assert whole.get().tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int64"])
+@pytest.mark.parametrize("rows", [3, 100])
+def test_memory_that_a_table_lends_is_taken_without_a_copy(url: str, job: str, dtype: str, rows: int) -> None:
+    with ssp_redis.join(url, job=job) as worker:
+        table = worker.table("w", np.zeros((rows, 2), dtype))
+        for clock in worker.clocks(5):
+            delta = table.spare()
+            assert table.spare().base is delta.base, "lent once, until it is taken"
+            delta[...] = clock
+            table.inc(delta)
+            table.inc(np.ones((rows, 2), dtype))
+            another = table.spare()
+            assert not np.shares_memory(another, delta)
+            another[...] = 1
+            table.inc(another)  # not the first of its clock: added
+            assert (table.get() == sum(range(clock + 1)) + 2 * (clock + 1)).all()
