@@ -158,28 +158,28 @@ class Store(Writer):
 
     def gone(self, wire: Wire) -> None:
         """After leaving: delete own rings if nothing needs them."""
-        read = self.scripts.read(wire, self.host.caller.run, None, "", -1)
-        named = {Tag.parse(text).ring for text in read.tags}
         own = f"{self.ring.worker}:{self.ring.incarnation}:"
-        sweep.delete_rings(
-            wire,
-            self.keys,
-            [ring for ring in sweep.rings(wire, self.keys) if ring.startswith(own) and ring not in named],
-        )
+        names = {ring for ring in sweep.rings(wire, self.keys) if ring.startswith(own)}
+        # rings that were given up of late are deleted, and named still: what comes late is found by the next sweep
+        doubtful = names - {self.ring.name} if self._settling else set()
+        self._sweep_own(wire, names, doubtful)
 
     def fenced(self, wire: Wire) -> None:
         """Out in the middle of an exchange: what was written since others swept the ring is theirs to find, or mine.
 
         One that was frozen in a push writes the rest of it when it wakes, to a ring whose name is gone.
         """
-        own, last = self.ring, self.ring.number
-        names = {f"{own.worker}:{own.incarnation}:{number}" for number in range(max(0, last - 1), last + 1)}
-        read = self.scripts.read(wire, self.host.caller.run, None, "", -1)
-        needed = names & {Tag.parse(text).ring for text in read.tags}
-        if needed:
-            wire.call("SADD", self.keys.rings, *sorted(needed))
-        sweep.delete_rings(wire, self.keys, sorted(names - needed))
+        own = f"{self.ring.worker}:{self.ring.incarnation}:"
+        names = {f"{own}{number}" for number in (self.ring.number - 1, self.ring.number) if number >= 0}
+        self._sweep_own(wire, names, names)
         sweep.retire(wire, self.job, self.keys)
+
+    def _sweep_own(self, wire: Wire, names: set[str], doubtful: set[str]) -> None:
+        read = self.scripts.read(wire, self.host.caller.run, None, "", -1)
+        needed = {Tag.parse(text).ring for text in read.tags}
+        sweep.delete_rings(wire, self.keys, sorted(names - needed))
+        if doubtful:
+            wire.call("SADD", self.keys.rings, *sorted(doubtful))
 
     # -- rollback ----------------------------------------------------------------------------------------------------
 

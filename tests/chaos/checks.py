@@ -30,6 +30,7 @@ class History:
     #: When it had joined, and its clock then; None: never.
     joined: float | None = None
     resumed: int = -1
+    incarnation: int = 0
     #: (time, clock): began to work at a clock; had ticked to one, as it was told; was admitted at one.
     begun: list[tuple[float, int]] = field(default_factory=list)
     advanced: list[tuple[float, int]] = field(default_factory=list)
@@ -57,7 +58,7 @@ def history(life: Life) -> History:
     for event in life.events:
         if event.what == "joined":
             found.joined = found.confirmed = event.time
-            found.resumed = event.details[1]
+            found.incarnation, found.resumed = event.details[:2]
             found.admitted.append((event.time, event.details[1]))
         elif event.what == "begin":
             found.begun.append((event.time, event.details[0]))
@@ -136,10 +137,21 @@ class Checker:
         elif (end := life.last("end")) is not None:
             fenced = end.details[0] in ("Evicted", "Superseded", "StateLost")
             moments.append(end.time if fenced else self._pushed_back(end.time + lease, lease, lease))
-        for other in self.lives:
-            if other.life.worker == life.worker and other.life.number > life.number and other.joined is not None:
-                moments.append(other.joined)
-        return min(moments, default=_FOREVER)
+        return min([*moments, self._followed(one)])
+
+    def _followed(self, one: History) -> float:
+        """When another process had joined under the id, later than this life did."""
+        return min(
+            (
+                other.joined
+                for other in self.lives
+                if other.life.worker == one.life.worker
+                and other is not one
+                and other.joined is not None
+                and (other.incarnation > one.incarnation if one.joined is not None else other.joined > one.began)
+            ),
+            default=_FOREVER,
+        )
 
     def _endings(self) -> None:
         """Only faults that say so end a life with an error."""
@@ -148,9 +160,7 @@ class Checker:
             end = one.life.end
             if end == "StateLost" and self.stage.lost is None:
                 self.wrong(f"{one} ended with StateLost, and nothing was lost: {one.life.last('end')}")
-            if end == "Superseded" and not any(
-                other.life.worker == one.life.worker and other.life.number > one.life.number for other in self.lives
-            ):
+            if end == "Superseded" and self._followed(one) == _FOREVER and not self._twin(one):
                 self.wrong(f"{one} was superseded by nobody")
             if end not in ("done", "killed", "Evicted", "Superseded", "StateLost", "ServerRefused", "SSPError"):
                 self.wrong(f"{one} ended with {one.life.last('end')}")
@@ -160,6 +170,12 @@ class Checker:
                 event = one.life.last("end")
                 if end == "ServerRefused" or (event and "whether its open clock was committed" not in event.details[1]):
                     self.wrong(f"{one} ended with {event}")
+
+    def _twin(self, one: History) -> bool:
+        """Was there another life that may have joined, and did not live to tell?"""
+        return any(
+            other.life.worker == one.life.worker and other is not one and other.joined is None for other in self.lives
+        )
 
     def _quorum(self) -> None:
         """Nobody passes ``join`` before so many ids have joined."""
@@ -249,16 +265,7 @@ class Checker:
     def _fencing(self) -> None:
         """Who was evicted or followed by another changed no clock afterwards."""
         for one in self.lives:
-            fence = min(
-                [one.life.evicted or _FOREVER]
-                + [
-                    other.joined
-                    for other in self.lives
-                    if other.life.worker == one.life.worker
-                    and other.life.number > one.life.number
-                    and other.joined is not None
-                ]
-            )
+            fence = min(one.life.evicted or _FOREVER, self._followed(one))
             for moment, clock in one.advanced:
                 begun = max((at for at, now in one.begun if now < clock), default=_FOREVER)
                 if begun > fence and moment > fence:
@@ -291,14 +298,7 @@ class Checker:
         for one in self.lives:
             worker, life = one.key
             for moment, clock in one.begun:
-                fence = min(
-                    (
-                        other.joined
-                        for other in self.lives
-                        if other.life.worker == worker and other.life.number > life and other.joined is not None
-                    ),
-                    default=_FOREVER,
-                )
+                fence = self._followed(one)
                 if moment < min(fence, one.life.evicted or _FOREVER):
                     most[worker, life, clock] = 1
                 if any(now > clock and at > moment for at, now in one.advanced):

@@ -151,8 +151,11 @@ def _process(stage: Stage, planned: Planned, life: Life, phase: str) -> Fate:
     def evict() -> None:
         try:
             with Job(stage.server.url, JOB) as job:
+                pids = {member.pid for member in job.status().members if member.worker == str(life.worker)}
                 if job.evict(life.worker):
-                    stage.newest(life.worker).evicted = time.monotonic()
+                    for one in stage.lives:
+                        if one.process.pid in pids:
+                            one.evicted = time.monotonic()
                 else:
                     injected.note = "was not a member"
         except SSPError as error:

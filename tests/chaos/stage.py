@@ -348,9 +348,6 @@ class Stage:
             self.say(f"{life} starts, pid {life.process.pid}")
             return life
 
-    def newest(self, worker: int) -> Life:
-        return [life for life in self.lives if life.worker == worker][-1]
-
     def run(self) -> Outcome:
         """Play the schedule until everybody is done; who does not end in time is a violation, with all stacks."""
         for worker in range(self.schedule.workers):
@@ -374,7 +371,9 @@ class Stage:
             if life.ended and life not in handled:
                 handled.add(life)
                 self._ended(life)
-                if self.lost is None and life is self.newest(life.worker) and life.end not in ("done", "StateLost"):
+                others = [other for other in self.lives if other.worker == life.worker and other is not life]
+                covered = any(not other.ended or other.end == "done" for other in others)
+                if self.lost is None and not covered and life.end not in ("done", "StateLost"):
                     self.spawn(life.worker)
         if any(thread.is_alive() for thread in self.threads):
             return False
