@@ -398,7 +398,9 @@ class Stage:
     def _ended(self, life: Life) -> None:
         self.outcome.errors[life.end] += 1
         detail = life.last("end")
-        self.say(f"{life} ended: {life.end} {detail.details[1] if detail else ''}")
+        joined, last = life.last("joined"), life.last("advanced")
+        span = f"clocks {joined.details[1] if joined else '?'} to {last.details[0] if last else '?'}"
+        self.say(f"{life} ended: {life.end}, {span} {detail.details[1] if detail else ''}")
         if life.end.startswith("exit") or not (life.killed or life.process.returncode == 0):
             self.violation(f"{life} ended with {life.end}: {life.errors.read_text(errors='replace')[-1500:]}")
 
