@@ -451,7 +451,7 @@ class Clock:
         reply = wire.transact([*small, tick])
         if isinstance(reply, ReplyError):
             if reply.code != "NOSCRIPT":
-                raise reply
+                raise self.scripts.explain(reply)
             # the values are in; only the script was unknown (restart, SCRIPT FLUSH)
             return self.scripts.call_tick(wire, self.caller, pending.clock, pending.wanted, note, known)
         return words(reply)

@@ -13,11 +13,13 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from .connection import ReplyError, Wire, Word, encode
+from .connection import ReplyError, Wire, Word, denied, encode
 
 #: Version of keys, scripts and blobs: clients of another version are refused at join.
 SCHEMA = 1
 
+#: Where in a script an error came from, and what is called there.
+_LINE, _CALL = re.compile(r"@user_script:\s?(\d+)"), re.compile(r"redis\.call\('(\w+)'")
 _INCLUDE = re.compile(r"^--@include (\w+)$", re.MULTILINE)
 
 
@@ -103,11 +105,23 @@ class Script:
             reply = wire.read()
         except ReplyError as error:
             if error.code != "NOSCRIPT":
-                raise
+                raise self.explain(error) from None
             head = b"*%d\r\n" % (self._count + len(arguments)) + encode(("EVAL", self.source))
             wire.send(head + self._bound + encode(arguments))
-            reply = wire.read()
+            try:
+                reply = wire.read()
+            except ReplyError as again:
+                raise self.explain(again) from None
         return words(reply)
+
+    def explain(self, error: ReplyError) -> ReplyError:
+        """Redis 7 says of a command that a user may not run in a script only where it stands: say which it is."""
+        line = _LINE.search(str(error)) if denied(str(error)) == "" else None
+        if line is None:
+            return error
+        names = _CALL.findall(self.source.splitlines()[int(line[1]) - 1])
+        called = " or ".join(f"the '{name.lower()}' command" for name in names)
+        return ReplyError(f"{error} (no permissions to run {called})")
 
 
 def words(reply: bytes) -> list[str]:

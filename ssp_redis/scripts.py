@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .connection import Wire
+from .connection import ReplyError, Wire
 from .keys import JobKeys, StoreKeys
 from .lua import Script
 
@@ -147,6 +147,10 @@ class ClockScripts:
     def pack_tick(self, caller: Caller, clock: int, wanted: int, note: str, known: int) -> bytes:
         """``tick`` as a command; :meth:`ticked` reads its answer."""
         return self._tick_of(caller).pack(clock, wanted, note, known)
+
+    def explain(self, error: ReplyError) -> ReplyError:
+        """What a ``tick`` that was sent packed was answered."""
+        return self._tick.explain(error)
 
     def call_tick(self, wire: Wire, caller: Caller, clock: int, wanted: int, note: str, known: int) -> list[str]:
         """``tick``; :meth:`ticked` reads its answer."""

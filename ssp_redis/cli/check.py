@@ -21,23 +21,25 @@ _COLORS = {fitness.OK: "green", fitness.WARN: "yellow", fitness.UNFIT: "red"}
 @url_option
 @json_option
 def check(url: str | None, as_json: bool) -> None:
-    """See whether a server is fit for jobs: version, eviction, persistence, rights, round trip and wake-up.
+    """See whether a server is fit for jobs: version, settings, cluster, rights, round trip and wake-up.
 
     Names each setting that is not, and what to set. Exits with 1 when something would break a job; a warning does not.
     """
-    endpoint = Endpoint(resolve_url(url))
+    mark = fitness.tag()
+    endpoint = Endpoint(resolve_url(url), key=mark)
     found = []
     try:
         wires = endpoint.connect(), endpoint.connect()
+        others = endpoint.connect_all() if endpoint.kind == "cluster" else []
     except OSError as error:
         raise ServerUnavailable(str(error)) from None
-    for finding in fitness.examine(*wires):
+    for finding in fitness.examine(*wires, mark, endpoint, others):
         found.append(finding)
         if not as_json:
             level = click.style(f"{finding.level:<5}", fg=_COLORS[finding.level])
-            click.echo(f"{level}  {finding.name:<11}  {finding.value}")
+            click.echo(f"{level}  {finding.name:<21}  {finding.value}")
             if finding.advice:
-                click.echo(f"{'':<20}-> {finding.advice}")
+                click.echo(f"{'':<30}-> {finding.advice}")
     unfit = [finding.name for finding in found if finding.level == fitness.UNFIT]
     if as_json:
         click.echo(

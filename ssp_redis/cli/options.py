@@ -100,7 +100,8 @@ url_option = option(
     "--url",
     envvar=["SSP_REDIS_URL", "REDIS_URL"],
     metavar="URL",
-    help="Server: redis://HOST:PORT, rediss://…, unix:///PATH. Also taken from REDIS_URL.",
+    help="Server: redis://HOST:PORT, rediss://…, unix:///PATH, redis+sentinel://HOST:PORT/SERVICE, redis+cluster://…. "
+    "Also taken from REDIS_URL.",
 )
 job_option = option("--job", "-j", type=Name("job"), help="Name of the job.")
 id_option = option("--id", "-i", "worker_id", type=Name("worker"), help="Id of the worker.")

@@ -30,6 +30,10 @@ class Endpoint:
         self.label = address.label
         #: "" for one server, "sentinel" or "cluster".
         self.kind = address.kind
+        #: What the URL asks for; RESP2 is what is spoken.
+        self.asked_protocol = int(address.options.get("protocol", 2))
+        #: The user's name, which is no secret.
+        self.user = str(address.options.get("username") or "default")
         self._class = address.connection
         # after from_url: options in the URL would beat keyword arguments, and these are not the user's to change
         self._options: dict[str, Any] = address.options | {

@@ -56,8 +56,7 @@ def denied(text: str) -> str | None:
         return "&ssp:*"
     if " key" in low:
         return "~ssp:*"
-    command = re.search(r"the '([^' ]+)' command", low)
-    return f"+{command[1]}" if command else ""
+    return " ".join(f"+{name}" for name in re.findall(r"the '([^' ]+)' command", low))
 
 
 def refused(error: ReplyError, label: str) -> ServerRefused:

@@ -63,15 +63,17 @@ def parse(url: str) -> Address:
         )
     base = match["base"].replace("valkey", "redis") if match["base"] != "valkeys" else "rediss"
     kind = match["kind"] or ""
-    # of a password with a /, ? or # in it, a part stands beyond what a parser takes for the host
-    where = re.split("[?#]", rest.rpartition("@")[2], maxsplit=1)[0]
+    # an @ beyond the host may end a password with a /, ? or # in it, or be one's own: then nothing here is sure
+    authority, *beyond = re.split("(?=[/?#])", rest, maxsplit=1)
+    path = re.split("[?#]", "".join(beyond), maxsplit=1)[0]
+    where = "…" if "@" in "".join(beyond) else authority.rpartition("@")[2] + path
     label = f"{base}{f'+{kind}' if kind else ''}://{where}"
     try:
         parts = urlsplit(f"{base}://{rest}")
     except ValueError:
         raise UsageError(f"{label} is not a server's URL") from None
-    beyond = [parts.fragment, *(word for word in parts.query.split("&") if "=" not in word)]
-    if any("@" in word for word in [*beyond, *([parts.path] if base != "unix" else [])]):
+    doubtful = [parts.fragment, *(word for word in parts.query.split("&") if "=" not in word)]
+    if any("@" in word for word in [*doubtful, *([parts.path] if base != "unix" else [])]):
         raise UsageError(f"{label} is not a server's URL: {_ESCAPES}")
     try:
         hosts: list[tuple[str, int]] = []

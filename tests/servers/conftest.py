@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +20,32 @@ sys.path.insert(0, str(Path(__file__).parent))
 import certificates
 from clusters import Cluster
 from fixtures import join, no_environment_of_ours, proxy, remote, together
+from remote import environment
 from sentinels import Watched
 
 __all__ = ["join", "no_environment_of_ours", "proxy", "remote", "together"]
 
 
+@dataclass
+class Done:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def findings(self) -> dict[str, dict[str, str]]:
+        """Of ``check --json``: the last of each name."""
+        return {finding["name"]: finding for finding in self.json["findings"]}
+
+
 @pytest.fixture
-def watched(server_binary: str, tmp_path: Path) -> Iterator[Watched]:
+def watched(server_binary: str) -> Iterator[Watched]:
     """A master, two replicas and three Sentinels."""
     with Watched(server_binary) as watched:
         yield watched
@@ -55,15 +77,26 @@ def tls_binary(server_binary: str) -> str:
 
 
 @pytest.fixture
-def acl(new_server: Callable[..., Any]) -> Any:
-    """A server of one's own whose users may be changed."""
-    return new_server(tcp=True)
+def ssp(tmp_path: Path) -> Callable[..., Done]:
+    """Runs ``ssp-redis WORDS``; keywords become environment variables."""
+
+    def run(*words: str, code: int | None = 0, **variables: str) -> Done:
+        done = subprocess.run(
+            [sys.executable, "-m", "ssp_redis", *words],
+            cwd=tmp_path,
+            env=environment(**variables),
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+        assert code is None or done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    return run
 
 
 def absent(what: str) -> Any:
     """Skip the test here; fail it where everything must be there."""
-    import os
-
     if os.environ.get("CI"):
         pytest.fail(f"CI must test this: {what}")
     pytest.skip(what)

@@ -34,14 +34,14 @@ class Node(EmbeddedServer):
     """A server with a TCP port.
 
     Args:
-        password: for whoever asks it.
+        password: for whoever asks it; ``auth`` is how a URL writes it.
         tls: certificates; then ``port`` speaks TLS, and another one, for the tests' own questions, does not.
     """
 
     def __init__(
-        self, binary: str, args: Sequence[str] = (), password: str = "", tls: Certificates | None = None
+        self, binary: str, args: Sequence[str] = (), password: str = "", auth: str = "", tls: Certificates | None = None
     ) -> None:
-        self._auth = f"default:{password}@" if password else ""
+        self._auth = f"default:{auth or password}@" if password else ""
         if password:
             args = [*args, "--requirepass", password, "--masterauth", password]
         secure = free_port()
