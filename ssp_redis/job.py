@@ -226,6 +226,9 @@ class Job:
     def snapshot(self, path: str | os.PathLike[str]) -> Snapshot:
         """Write all tables, and the clocks that belong to exactly these values, to a file, while the job runs.
 
+        Of a sparse table NAME the file has the rows that were ever touched: which, under ``NAME@rows``, and their
+        elements, under ``NAME@values``.
+
         Args:
             path: ``.npz``, which ``numpy.load`` reads, or ``.safetensors``. What was there is replaced when the new
                 file is whole and on disk, not before.

@@ -75,6 +75,10 @@ class StoreKeys:
         """A share of a sparse table's base."""
         return f"{self.prefix}r:{table}:{share}"
 
+    def undo(self, table: int, share: int) -> str:
+        """What rows of a share were before they were overwritten, while somebody reads all of it."""
+        return f"{self.prefix}u:{table}:{share}"
+
     def scratch(self, table: int, block: int, incarnation: int) -> str:
         """A block written by one incarnation, on its way to become a base."""
         return f"{self.prefix}x:{table}:{block}:{incarnation}"

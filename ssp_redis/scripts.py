@@ -269,6 +269,11 @@ class StoreScripts:
         keys = [self._job.config, self._keys.tables, self._keys.bases, self._job.log, *scratch, *bases]
         return int(Script("publish", keys).call(wire, run, table, claimer, shares, self._keys.commits)[0])
 
+    def mark(self, wire: Wire, run: str, mark: str, hold: int, shares: list[str], undo: list[str]) -> list[int]:
+        """Keep what is overwritten in shares of sparse tables for ``hold`` ms; 0: no longer. Returns their versions."""
+        keys = [self._job.config, self._keys.bases, *undo]
+        return [int(word) for word in Script("mark", keys).call(wire, run, mark, hold, *shares)]
+
     def commit_rows(
         self,
         wire: Wire,
@@ -279,13 +284,14 @@ class StoreScripts:
         version: int,
         tag: str,
         rows: str,
+        undo: str,
         header: bytes,
         number_bytes: int,
         record_bytes: int,
         records: list[bytes],
     ) -> tuple[int, int]:
-        """``rows`` is the share's hash, ``records`` what is changed in it. Returns the new (version, generation)."""
-        script = self._commit("commit_rows", [rows], caller, clock, share, replaces, version, tag)
+        """``rows``, ``undo``: the share's hashes; ``records``: what changes. Returns the new (version, generation)."""
+        script = self._commit("commit_rows", [rows, undo], caller, clock, share, replaces, version, tag)
         answer = script.call(wire, header, number_bytes, record_bytes, *records)
         return int(answer[0]), int(answer[1])
 

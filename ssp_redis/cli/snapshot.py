@@ -53,11 +53,16 @@ def snapshot(path: str, job: str | None, url: str | None, as_json: bool) -> None
             "tables": [
                 {"name": name, "dtype": dtype, "shape": taken.tables[name].shape}
                 for name, dtype in sorted(taken.dtypes.items())
+            ]
+            + [
+                {"name": name, "dtype": table.dtype, "shape": table.shape, "rows": len(table.rows)}
+                for name, table in sorted(taken.sparse.items())
             ],
         }
         click.echo(json.dumps(words))
         return
-    tables = f"{len(taken.tables)} table{'' if len(taken.tables) == 1 else 's'}, {format.size(taken.nbytes)}"
+    count = len(taken.tables) + len(taken.sparse)
+    tables = f"{count} table{'' if count == 1 else 's'}, {format.size(taken.nbytes)}"
     click.echo(f"job {taken.job}, run {taken.run}, at min clock {taken.min_clock}: {tables} in {path}")
 
 

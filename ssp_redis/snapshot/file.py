@@ -1,6 +1,7 @@
 """The file: a plain ``.npz`` that ``numpy.load`` reads, or ``.safetensors``.
 
-Tables stand under their names. The metadata is a JSON string under a name that no table can have: an array of its own
+Tables stand under their names; of a sparse one, the rows that were ever touched: which, under ``NAME@rows``, and their
+elements, under ``NAME@values``. The metadata is a JSON string under a name that no table can have: an array of its own
 in ``.npz``, an entry of the header in ``.safetensors``. Nothing is ever pickled or unpickled.
 """
 
@@ -79,7 +80,7 @@ def load(path: str | os.PathLike[str]) -> Snapshot:
 def _write_npz(file: BinaryIO, snapshot: Snapshot) -> None:
     # numpy.savez takes names as keywords, and some of them are its own
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in {META: np.array(snapshot.to_json()), **snapshot.tables}.items():
+        for name, array in {META: np.array(snapshot.to_json()), **snapshot.arrays}.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
@@ -133,7 +134,7 @@ def _safetensors() -> ModuleType:
 
 
 def _write_safetensors(file: BinaryIO, snapshot: Snapshot) -> None:
-    file.write(_safetensors().numpy.save(snapshot.tables, {META: snapshot.to_json()}))
+    file.write(_safetensors().numpy.save(snapshot.arrays, {META: snapshot.to_json()}))
 
 
 def _read_safetensors(file: BinaryIO) -> tuple[str, Arrays]:

@@ -1,7 +1,7 @@
 """Making a new run of a snapshot.
 
-The tables' blocks are written first, as bases of a run that nobody knows of and with an expiry, so that an attempt
-that dies leaves nothing to be seen and nothing for long. One script then makes run, clocks and tables the job's, all at
+The tables' parts are written first, under a run that nobody knows of and with an expiry, so that an attempt that dies
+leaves nothing to be seen and nothing for long. One script then makes run, clocks and tables the job's, all at
 once; it refuses while the job has members, and a name that was used.
 """
 
@@ -11,22 +11,23 @@ import contextlib
 import math
 import re
 import secrets
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 
-from ..connection import ReplyError, Wire, command, encode
+from ..connection import ReplyError, Wire, command
 from ..errors import JobMismatch, ServerRefused, SSPError, StateLost, UsageError
 from ..keys import JobKeys, StoreKeys, check_name
 from ..link import Link
 from ..lua import SCHEMA, Code, Refusal
 from ..store import sweep
-from ..store.blob import base_header
 from ..store.layout import Layout
-from ..store.view import as_bytes
+from ..store.sparse.layout import RowLayout
+from .parts import Part, Write, blocks, shares
 from .script import RestoreScript
 from .state import PROMISES, Snapshot
 
-#: How long blocks of an attempt that died are kept (ms), and how much longer for each MiB: 64 KiB a second is enough.
+#: How long parts of an attempt that died are kept (ms), and how much longer for each MiB: 64 KiB a second is enough.
 _ABANDONED, _PER_MIB = 3_600_000, 16_000
 #: How many bytes may be unacknowledged at once.
 _WINDOW = 4 << 20
@@ -83,7 +84,7 @@ class Restorer:
         self._wanted = wanted
         self._run = secrets.token_hex(8)
         self._store = StoreKeys(keys.prefix, self._run)
-        self._layouts: list[Layout] = []
+        self._layouts: list[Layout | RowLayout] = []
 
     def __call__(self) -> str:
         """Restore; returns the name of the new run.
@@ -95,10 +96,15 @@ class Restorer:
         present = self._link.run(lambda wire: _Present.read(wire, self._keys))
         self._check(present)
         workers = int(self._settings(present)["workers"])
-        for number, (name, dtype) in enumerate(sorted(self._snapshot.dtypes.items())):
-            cut = Layout.cut(name, dtype, self._snapshot.tables[name].shape, workers)
-            self._layouts.append(Layout.parse(name, number, int(self._run, 16), cut.describe()))
-        self._link.run(lambda wire: _check_memory(wire, self._layouts, workers))
+        snapshot, run = self._snapshot, int(self._run, 16)
+        for number, name in enumerate(sorted([*snapshot.tables, *snapshot.sparse])):
+            if name in snapshot.sparse:
+                rows = snapshot.sparse[name].layout(name, workers)
+                self._layouts.append(replace(rows, number=number, run=run))
+            else:
+                cut = Layout.cut(name, snapshot.dtypes[name], snapshot.tables[name].shape, workers)
+                self._layouts.append(replace(cut, number=number, run=run))
+        self._link.run(lambda wire: _check_memory(wire, self._memory(workers), workers))
         asked = False
         try:
             self._write()
@@ -114,6 +120,15 @@ class Restorer:
             self._link.run(lambda wire: sweep.erase(wire, old))
             self._link.run(lambda wire: wire.call("HDEL", self._keys.config, "dropped"))
         return name
+
+    def _memory(self, workers: int) -> int:
+        need = 0
+        for layout in self._layouts:
+            if isinstance(layout, RowLayout):
+                need += layout.memory(len(self._snapshot.sparse[layout.name].rows))
+            else:
+                need += layout.memory(workers)
+        return need
 
     # -- what it shall be --------------------------------------------------------------------------------------------
 
@@ -172,37 +187,35 @@ class Restorer:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def _blocks(self) -> list[tuple[str, bytes, memoryview]]:
-        blocks = []
+    def _parts(self) -> Iterator[Part]:
+        snapshot, store = self._snapshot, self._store
         for layout in self._layouts:
-            values = self._snapshot.tables[layout.name].reshape(-1)
-            for block in range(layout.blocks):
-                key = self._store.base(layout.number, block, 0)
-                part = as_bytes(values[layout.extent(block)])
-                blocks.append((key, base_header(layout.block(block), 0, 0, 0), part))
-        return blocks
+            if isinstance(layout, RowLayout):
+                yield from shares(layout, store, snapshot.sparse[layout.name])
+            else:
+                yield from blocks(layout, store, snapshot.tables[layout.name].reshape(-1))
 
     def _write(self) -> None:
         expiry = _ABANDONED + self._snapshot.nbytes * _PER_MIB // 2**20
-        batch: list[tuple[str, bytes, memoryview]] = []
+        batch: list[Write] = []
         size = 0
-        for block in self._blocks():
-            batch.append(block)
-            size += block[2].nbytes
-            if size > _WINDOW:
-                self._link.run(partial(_send, blocks=batch, expiry=expiry))
-                batch, size = [], 0
-        self._link.run(partial(_send, blocks=batch, expiry=expiry))
+        for part in self._parts():
+            for write in part.writes(expiry):
+                batch.append(write)
+                size += write.nbytes
+                if size > _WINDOW:
+                    self._link.run(partial(_send, writes=batch))
+                    batch, size = [], 0
+        self._link.run(partial(_send, writes=batch))
 
     def _begin(self, present: _Present) -> tuple[str, str]:
-        script = RestoreScript(self._keys, self._store, self._layouts, self._snapshot)
-        headers = [header for _, header, _ in self._blocks()]
+        script = RestoreScript(self._keys, self._store, self._layouts, self._snapshot, list(self._parts()))
         for _ in range(_TRIES):
             name, run = self._name(present), present.config.get("run", "")
             settings = self._settings(present)
             try:
                 dropped = self._link.run(
-                    partial(script.call, replaces=run, run=self._run, name=name, settings=settings, headers=headers)
+                    partial(script.call, replaces=run, run=self._run, name=name, settings=settings)
                 )
             except Refusal as refusal:
                 self._judge(refusal)
@@ -238,29 +251,26 @@ class Restorer:
         )
 
     def _give_up(self) -> None:
-        doomed = [key for key, _, _ in self._blocks()]
+        doomed = [part.key for part in self._parts()]
         with contextlib.suppress(SSPError):  # they expire in any case
             for i in range(0, len(doomed), 1000):
                 self._link.run(lambda wire, i=i: wire.call("UNLINK", *doomed[i : i + 1000]), 0.5)  # type: ignore[misc]
 
 
-def _send(wire: Wire, blocks: list[tuple[str, bytes, memoryview]], expiry: int) -> None:
-    for key, header, part in blocks:
-        size = len(header) + part.nbytes
-        wire.send(b"*5\r\n" + encode(("SET", key)) + b"$%d\r\n" % size + header)
-        wire.send(part)
-        wire.send(b"\r\n" + encode(("PX", expiry)))
-    wire.read_all(len(blocks))
+def _send(wire: Wire, writes: list[Write]) -> None:
+    for write in writes:
+        for data in write.data:
+            wire.send(data)
+    wire.read_all(sum(write.replies for write in writes))
 
 
-def _check_memory(wire: Wire, layouts: list[Layout], workers: int) -> None:
+def _check_memory(wire: Wire, need: int, workers: int) -> None:
     """All tables together, by the formula by which each is judged when it is made."""
     try:
         info = wire.call("INFO", "memory").decode()
     except ReplyError:
         return  # this user may not ask
     limit = int(next((line[10:] for line in info.split("\r\n") if line.startswith("maxmemory:")), "0"))
-    need = sum(layout.memory(workers) for layout in layouts)
     if limit and need > limit:
         raise ServerRefused(
             f"the snapshot's tables may need {need / 2**20:.0f} MiB in Redis with {workers} workers, and maxmemory is "

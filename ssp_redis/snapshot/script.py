@@ -8,21 +8,30 @@ from ..connection import Wire
 from ..keys import JobKeys, StoreKeys
 from ..lua import SCHEMA, Script
 from ..store.layout import Layout
+from ..store.sparse.layout import RowLayout
+from .parts import Part
 from .state import Snapshot
 
 
 class RestoreScript:
-    """The script for one new run, with the keys of all its tables' blocks."""
+    """The script for one new run, with the keys of all its tables' parts."""
 
-    def __init__(self, keys: JobKeys, store: StoreKeys, layouts: Sequence[Layout], snapshot: Snapshot) -> None:
+    def __init__(
+        self,
+        keys: JobKeys,
+        store: StoreKeys,
+        layouts: Sequence[Layout | RowLayout],
+        snapshot: Snapshot,
+        parts: Sequence[Part],
+    ) -> None:
         self._layouts = layouts
         self._snapshot = snapshot
-        blocks = [store.base(layout.number, block, 0) for layout in layouts for block in range(layout.blocks)]
-        self._script = Script("restore", [*keys.control()[:-1], store.tables, store.bases, *blocks])
+        self._stated = [part.stated for part in parts]
+        written = [part.key for part in parts]
+        become = [part.becomes for part in parts if part.becomes is not None]
+        self._script = Script("restore", [*keys.control()[:-1], store.tables, store.bases, *written, *become])
 
-    def call(
-        self, wire: Wire, replaces: str, run: str, name: str, settings: dict[str, str], headers: list[bytes]
-    ) -> str:
+    def call(self, wire: Wire, replaces: str, run: str, name: str, settings: dict[str, str]) -> str:
         """Returns the run that was replaced, whose tables are to be swept, or ""."""
         snapshot = self._snapshot
         fields = ("workers", "created", "staleness", "lease", "retain", "reproducible")
@@ -44,6 +53,6 @@ class RestoreScript:
             len(snapshot.clocks),
             *tables,
             *ids,
-            *headers,
+            *self._stated,
         )
         return answer[0] if answer else ""

@@ -14,9 +14,10 @@ from ..config import parse_count, parse_seconds, parse_staleness
 from ..errors import TableMismatch, UsageError
 from ..keys import check_name
 from ..store.blob import HALVES, dtype_of
+from .rows import ROWS, VALUES, TouchedRows, of_words
 
-#: Version of the file's contents: files of another one are refused.
-FORMAT = 1
+#: Version of the file's contents: 1 has no sparse tables, and is what is written where there are none.
+FORMAT = 2
 #: How a run stands to its promise to be reproducible, as the server writes it.
 PROMISES = {"no": "0", "yes": "1", "broken": "2"}
 
@@ -46,20 +47,31 @@ class Snapshot:
     clocks: dict[str, int]
     #: Why those who were no members any more had left: done, left, evicted or lost.
     departed: dict[str, str]
-    #: What each table is of. Half types are stored and summed as float32, and stand so in the file: nothing is lost.
+    #: What each dense table is of. Half types are stored and summed as float32, and so in the file: nothing is lost.
     dtypes: dict[str, str]
     tables: dict[str, NDArray[Any]] = field(repr=False, compare=False)
+    #: Sparse tables: the rows that were ever touched.
+    sparse: dict[str, TouchedRows] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all tables."""
-        return sum(table.nbytes for table in self.tables.values())
+        return sum(array.nbytes for array in self.arrays.values())
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All arrays by the names that they have in the file."""
+        found = dict(self.tables)
+        for name, table in self.sparse.items():
+            found[name + ROWS], found[name + VALUES] = table.rows, table.values
+        return found
 
     def to_json(self) -> str:
         """Everything but the arrays."""
+        sparse = {"sparse": {name: table.words() for name, table in self.sparse.items()}} if self.sparse else {}
         return json.dumps(
             {
-                "format": FORMAT,
+                "format": FORMAT if self.sparse else 1,
                 "job": self.job,
                 "run": self.run,
                 "epoch": self.epoch,
@@ -74,11 +86,12 @@ class Snapshot:
                 "clocks": self.clocks,
                 "departed": self.departed,
                 "dtypes": self.dtypes,
+                **sparse,
             }
         )
 
 
-def of_json(text: str, tables: dict[str, NDArray[Any]]) -> Snapshot:
+def of_json(text: str, arrays: dict[str, NDArray[Any]]) -> Snapshot:
     """The inverse of :meth:`Snapshot.to_json`, for words that anybody may have written.
 
     Raises:
@@ -90,8 +103,9 @@ def of_json(text: str, tables: dict[str, NDArray[Any]]) -> Snapshot:
         raise UsageError(f"its metadata is no JSON: {error}") from None
     if not isinstance(words, dict) or "format" not in words:
         raise UsageError("its metadata is not that of a snapshot")
-    if words["format"] != FORMAT:
+    if words["format"] not in (1, FORMAT):
         raise UsageError(f"it is a snapshot of format {words['format']}, and this version reads format {FORMAT}")
+    tables = dict(arrays)
     try:
         snapshot = Snapshot(
             job=check_name("job", words["job"]),
@@ -114,6 +128,7 @@ def of_json(text: str, tables: dict[str, NDArray[Any]]) -> Snapshot:
             },
             dtypes=dict(words["dtypes"]),
             tables={},
+            sparse={name: of_words(name, one, tables) for name, one in words.get("sparse", {}).items()},
         )
     except KeyError as error:
         raise UsageError(f"its metadata says nothing of {error}") from None
@@ -123,6 +138,8 @@ def of_json(text: str, tables: dict[str, NDArray[Any]]) -> Snapshot:
         raise UsageError(f"its metadata has reproducible {snapshot.reproducible!r}: use {', '.join(PROMISES)}")
     if not snapshot.clocks:
         raise UsageError("its metadata has no clocks")
+    for name in snapshot.dtypes.keys() & snapshot.sparse.keys():
+        raise UsageError(f"table {name} is in its metadata twice")
     for name in snapshot.dtypes.keys() ^ tables.keys():
         raise UsageError(f"table {name} is in its {'metadata' if name in snapshot.dtypes else 'arrays'} only")
     for name, array in tables.items():

@@ -1,8 +1,10 @@
 """Reading a job at one moment, while it runs.
 
-An ordinary reader brings every share of every table to one version V, a length of the log. The clocks are read in one
-step with the length of the log at that moment, E, and taken on to V by the tags between E and V: each of them says who
-is at which clock from there on. So the tables hold exactly the deltas that the clocks say, however fast the job is.
+An ordinary reader brings every share of every dense table to one version V, a length of the log, and reads the deltas
+that lead the sparse ones there; their rows, which are many, are marked before and scanned afterwards. The clocks are
+read in one step with the length of the log at that moment, E, and taken on to V by the tags between E and V: each of
+them says who is at which clock from there on. So the tables hold exactly the deltas that the clocks say, however fast
+the job is.
 
 In a reproducible run the tables go no further than the last complete clock, and neither do the clocks then.
 """
@@ -14,12 +16,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..connection import ReplyError, Wire, command
-from ..errors import SSPError, StateLost, TableMismatch
+from ..errors import SSPError, StateLost
 from ..joining import Record
 from ..keys import JobKeys
+from ..store.layout import Layout
 from ..store.log import Tag
 from ..store.reader import Reader
+from ..store.sparse import making
+from ..store.sparse.frozen import Frozen, Unmarked
+from ..store.sparse.layout import KIND, RowLayout
 from ..store.view import View
+from .marking import Marks
+from .rows import TouchedRows
 from .state import PROMISES, Snapshot
 
 #: How often to begin again after a change that a snapshot cannot span: a table was made, a rollback.
@@ -36,7 +44,6 @@ def take(job: str, keys: JobKeys, new_reader: Callable[[], Reader]) -> Snapshot:
 
     Raises:
         StateLost: a value is gone from the server.
-        TableMismatch: there is a sparse table.
         SSPError: the job never kept still enough.
     """
     gone: StateLost | None = None
@@ -55,20 +62,37 @@ def take(job: str, keys: JobKeys, new_reader: Callable[[], Reader]) -> Snapshot:
 
 def _attempt(job: str, keys: JobKeys, reader: Reader) -> Snapshot | None:
     described = reader.describe()
-    for name, description in described:
-        if description.startswith("sparse:"):
-            raise TableMismatch(f"table {name} is sparse: a snapshot holds dense tables only, so there can be none")
-    views = [view for name, _ in described if (view := reader.ask(name)) is not None]
-    reader.host.run(reader.learn)
-    moment = reader.host.run(lambda wire: _Moment.read(wire, keys, reader))
-    if not moment.belongs(reader, views):
+    dense = [name for name, description in described if not description.startswith(KIND + ":")]
+    views = [view for name in dense if (view := reader.ask(name)) is not None]
+    others = [making.ask(reader, name) for name, _ in described if name not in dense]
+    sparse = [Frozen(reader, view) for view in others if view is not None]
+    marks = Marks(reader, sparse)
+    try:
+        return _taken(job, keys, reader, views, sparse, marks)
+    except Unmarked:
         return None
+    finally:
+        marks.drop()
+
+
+def _taken(
+    job: str, keys: JobKeys, reader: Reader, views: list[View], sparse: list[Frozen], marks: Marks
+) -> Snapshot | None:
+    layouts: list[Layout | RowLayout] = [*(view.layout for view in views), *(table.layout for table in sparse)]
     for _ in range(_ROUNDS):
+        bases = marks.make()
         reader.host.run(reader.learn)
+        moment = reader.host.run(lambda wire: _Moment.read(wire, keys, reader))
+        if not moment.belongs(reader, {layout.name for layout in layouts}):
+            return None
+        reader.host.run(reader.learn)
+        version = reader.horizon()
+        # the sparse ones first: what they need is overwritten sooner
+        followed = all(_follow(reader, table, base, version) for table, base in zip(sparse, bases, strict=True))
         for view in views:
             reader.bring(view, range(view.layout.shares), learn=False)
-        version = reader.horizon()
-        if all(held == version for view in views for held in view.versions):
+        held = [share for view in views for share in view.versions]
+        if followed and version == reader.horizon() and all(one == version for one in held):
             break
     else:
         return None
@@ -76,7 +100,7 @@ def _attempt(job: str, keys: JobKeys, reader: Reader) -> Snapshot | None:
         return None
     clocks = moment.clocks
     for tag in reader.log.since(moment.end, reader.log.end):
-        if (tag.slots.keys() | tag.values.keys()) - {view.layout.number for view in views}:
+        if (tag.slots.keys() | tag.values.keys()) - {layout.number for layout in layouts}:
             return None  # a table that was made meanwhile
         clocks.apply(tag)
     if reader.host.reproducible:
@@ -98,7 +122,14 @@ def _attempt(job: str, keys: JobKeys, reader: Reader) -> Snapshot | None:
         departed=clocks.departed,
         dtypes={view.layout.name: view.layout.dtype for view in views},
         tables={view.layout.name: view.master.reshape(view.layout.shape) for view in views},
+        sparse={
+            table.layout.name: TouchedRows.of(table.layout, *table.read(marks.text, marks.undo)) for table in sparse
+        },
     )
+
+
+def _follow(reader: Reader, table: Frozen, bases: list[int], version: int) -> bool:
+    return reader.host.run(lambda wire: table.follow(wire, bases, version))
 
 
 class _Clocks:
@@ -190,12 +221,12 @@ class _Moment:
             {name for name, record in tables.items() if record.split(" ")[1] == "ready"},
         )
 
-    def belongs(self, reader: Reader, views: list[View]) -> bool:
+    def belongs(self, reader: Reader, tables: set[str]) -> bool:
         """Is it of the run, epoch and tables that the reader reads?"""
         return (
             self.config["run"] == reader.host.caller.run
             and int(self.config["epoch"]) == reader.epoch
-            and self.tables == {view.layout.name for view in views}
+            and self.tables == tables
         )
 
     def precedes(self, reader: Reader) -> bool:

@@ -61,6 +61,16 @@ def test_there_and_back(ssp: Any, url: str, new_job: Callable[[], str], tmp_path
     assert (Job(url, second).table("w").get() == 3).all()
 
 
+def test_sparse_tables_say_how_many_rows(ssp: Any, join: Callable[..., Worker], url: str, job: str) -> None:
+    worker = join(0)
+    worker.sparse_table("emb", (10**9, 4), "float16").inc(np.ones((2, 4), "float16"), [5, 10**8])
+    worker.tick()
+    words = json.loads(ssp("snapshot", "--job", job, "--url", url, "w.npz", "--json").stdout)
+    assert words["tables"] == [{"name": "emb", "dtype": "float16", "shape": [10**9, 4], "rows": 2}]
+    assert words["bytes"] == 2 * (8 + 16)
+    assert "1 table, 48 B in w.npz" in ssp("snapshot", "--job", job, "--url", url, "w.npz").stdout
+
+
 def test_what_is_refused(ssp: Any, join: Callable[..., Worker], url: str, job: str, tmp_path: Path) -> None:
     join("anna")
     ssp("snapshot", "--job", job, "--url", url, "w.npz")

@@ -290,8 +290,8 @@ def test_one_that_fails_takes_back_what_it_wrote(
 def _after(interrupted: Callable[..., None]) -> Callable[..., None]:
     from ssp_redis.snapshot.restore import _send
 
-    def send(wire: Any, blocks: Any, expiry: int) -> None:
-        _send(wire, blocks, expiry)
+    def send(wire: Any, writes: Any) -> None:
+        _send(wire, writes)
         interrupted()
 
     return send

@@ -111,6 +111,7 @@ def _fold_share(store: Store, view: RowView, wire: Wire, share: int) -> bool:
             version,
             store.log.last(version),
             view.keys.rows(layout.number, share),
+            view.keys.undo(layout.number, share),
             header,
             layout.number_bytes,
             layout.record.itemsize,

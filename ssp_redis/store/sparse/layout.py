@@ -24,6 +24,8 @@ _SHARES = 64
 _SLOTS = 8
 #: A piece of a delta is at most about this large (bytes).
 _PIECE = 1 << 20
+#: What a row in a base takes beside its elements (bytes).
+_ROW = 80
 
 
 @dataclass(frozen=True)
@@ -120,10 +122,14 @@ class RowLayout:
         numbers: Array = (rows % self.shares) * self.stride + rows // self.shares
         return numbers
 
+    def rows(self, numbers: Array) -> Array:
+        """The rows that are stored by those numbers."""
+        rows: Array = (numbers % self.stride) * self.shares + numbers // self.stride
+        return rows
+
     def first_values(self, numbers: Array) -> Array:
         """What rows of those numbers begin as."""
-        rows = (numbers % self.stride) * self.shares + numbers // self.stride
-        return initial.rows(self.initializer, self.seed, self.scale, rows, self.width, self.stored)
+        return initial.rows(self.initializer, self.seed, self.scale, self.rows(numbers), self.width, self.stored)
 
     def cut(self, numbers: Array) -> list[slice]:
         """Sorted numbers cut into shares."""
@@ -133,6 +139,10 @@ class RowLayout:
     def pieces(self, count: int) -> list[slice]:
         """So many rows cut into pieces."""
         return [slice(i, min(count, i + self.piece_rows)) for i in range(0, count, self.piece_rows)]
+
+    def memory(self, rows: int) -> int:
+        """Bytes in Redis of so many rows, about; what is pushed and not folded yet comes on top."""
+        return rows * (self.row_bytes + _ROW)
 
     def block(self, number: int, elements: int) -> Block:
         """What a header says of a piece or of a share."""
