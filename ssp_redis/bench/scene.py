@@ -13,7 +13,7 @@ import numpy as np
 import redis
 
 from ..connection import Endpoint, Wire
-from ..errors import ServerUnavailable, SSPError
+from ..errors import ServerUnavailable, SSPError, UsageError
 from ..job import Job
 from ..server import EmbeddedServer
 from .counters import info
@@ -32,9 +32,13 @@ class Scene:
 
         Raises:
             ServerUnavailable: there is none to be had.
+            UsageError: it is a cluster, of which it would be chance what is measured.
         """
+        endpoint = Endpoint(self.url, name="ssp-redis:bench")
+        if endpoint.kind == "cluster":
+            raise UsageError("bench measures one server: give the URL of one that is not in a cluster")
         try:
-            return Endpoint(self.url, name="ssp-redis:bench").connect()
+            return endpoint.connect()
         except OSError as error:
             raise ServerUnavailable(str(error)) from None
 

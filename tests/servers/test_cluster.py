@@ -169,3 +169,7 @@ class TestUrls:
     def test_what_is_not_such_a_url_is_refused(self, url: str) -> None:
         with pytest.raises(UsageError):
             Job(url, "j")
+
+
+def test_bench_wants_one_server(cluster: Cluster, ssp: Callable[..., Any]) -> None:
+    assert "bench measures one server" in ssp("bench", "--url", cluster.url, code=2).err
