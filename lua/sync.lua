@@ -50,6 +50,10 @@ if caller then
     local length = off + redis.call('LLEN', LOG)
     rolled = position >= length or redis.call('LINDEX', LOG, position - length) ~= ARGV[7]
   end
+  -- where nothing else is older, a member without a place or a lease tells that a memory policy took those keys
+  if not (rolled or ahead) and not (redis.call('ZSCORE', ORDER, worker) and redis.call('ZSCORE', LEASES, worker)) then
+    return '-1'
+  end
   if rolled or ahead then
     if not behind or math.max(stored, clock) < lowest() then
       -- another caller that was behind too reconciles with this epoch and begins no other, unless the min would fall

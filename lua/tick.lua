@@ -28,8 +28,11 @@ if stored < wanted then
   if stored ~= clock then
     return '-4'
   end
+  -- a member that has no place among the others: a memory policy took that key, and with it who holds the min
+  if redis.call('ZADD', ORDER, 'XX', 'CH', ARGV[6], worker) == 0 then
+    return '-1'
+  end
   redis.call('HSET', CLOCKS, worker, ARGV[6])
-  redis.call('ZADD', ORDER, ARGV[6], worker)
   append('t:' .. worker .. ':' .. ARGV[4] .. ':' .. ARGV[6] .. ':' .. ARGV[7])
   -- The min moved exactly if it is now above the clock this worker had: only the lowest can hold the min down.
   if lowest() > stored then

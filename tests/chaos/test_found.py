@@ -11,7 +11,7 @@ from fixtures import background
 from proxy import COMMAND, CUT, PASS, Fate, Pair, Proxy, once
 from remote import eventually
 
-from ssp_redis import Evicted, Job, Worker
+from ssp_redis import Evicted, Job, StateLost, Worker
 from ssp_redis.store import store
 
 
@@ -86,3 +86,20 @@ def test_rings_given_up_on_a_bad_network_do_not_pile_up(
                 worker.table("w").get()
         [rings] = client.scan_iter(match=f"ssp:{{{job}}}:*:rings")
         assert client.scard(rings) < 10
+
+
+@pytest.mark.parametrize("key", ["config", "clocks", "order", "ids", "leases"])
+def test_a_key_that_a_memory_policy_took_is_state_lost(
+    join: Callable[..., Worker], together: Callable[..., list[Worker]], client: redis.Redis, job: str, key: str
+) -> None:
+    """Without its places the job would take each worker for the slowest; without its leases nobody would be reaped."""
+    first, second = together(2, staleness=1, lease=0.6, recheck=0.2)
+    first.tick()
+    client.delete(f"ssp:{{{job}}}:{key}")
+    waiting = background(lambda: [first.tick() for _ in range(20)])
+    with pytest.raises(StateLost):
+        waiting.result(5)
+    assert first.clock <= 3
+    with pytest.raises(StateLost):
+        for _ in range(20):
+            second.tick(timeout=5)
