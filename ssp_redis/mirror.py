@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -189,15 +189,19 @@ class Flat:
 class Rowed:
     """An array of many rows, of which a step uses a few. The table holds what was added to the first values."""
 
-    def __init__(self, worker: Worker, name: str, part: Part, read: Callable[[], Array]) -> None:
+    def __init__(self, worker: Worker, name: str, part: Part, array: Array) -> None:
         self.part = part
         self._worker = worker
-        self._read = read
+        self._array = array
         self._table: SparseTable = worker.sparse_table(name, part.shape, part.stored)
-        self._first = read().astype(part.stored)
+        self._first = array.astype(part.stored)
         self._base = self._first.copy()
         self._fresh = np.zeros(part.shape[0], bool)
         self._used: list[Array] = []
+
+    def see(self, array: Array) -> None:
+        """The array as it is now: it may have moved in memory."""
+        self._array = self.part.check(array)
 
     def use(self, rows: Array, scale: float) -> None:
         """Bring rows forward that were not yet in this clock.
@@ -216,7 +220,7 @@ class Rowed:
         self._base[wanted] = self.part.rounded(shared)
         self._fresh[wanted] = True
         self._used.append(wanted)
-        self._read()[wanted] = self._base[wanted]
+        self._array[wanted] = self._base[wanted]
 
     def changes(self, rows: Array | None, scale: float) -> tuple[Array, Array]:
         """Those of these rows (None: of those used in this clock) that changed here, and by how much, scaled.
@@ -226,7 +230,7 @@ class Rowed:
         """
         if rows is None:
             rows = np.concatenate(self._used) if self._used else np.empty(0, np.intp)
-        array = self.part.check(self._read())
+        array = self._array
         with np.errstate(invalid="ignore"):
             delta = np.subtract(array[rows], self._base[rows], dtype=self._base.dtype)
         moved = (delta != 0).any(axis=tuple(range(1, delta.ndim)))
@@ -244,12 +248,12 @@ class Rowed:
         rows, delta = self.changes(rows, scale)
         if len(rows):
             self._table.inc(delta, rows)
-            self._base[rows] = self._read()[rows]
+            self._base[rows] = self._array[rows]
 
     def revert(self) -> None:
         """Undo what changed here in this clock."""
         for rows in self._used:
-            self._read()[rows] = self._base[rows]
+            self._array[rows] = self._base[rows]
         self._forget()
 
     def _forget(self) -> None:

@@ -88,7 +88,9 @@ class Replica:
         self._members = len(worker.members)
         worker.on_members(self._members_changed)
         rowed = [part for part in parts if part.kind == "sparse"]
-        self._rowed = {part.name: self._rows_of(f"{name}.rows{i}", part) for i, part in enumerate(rowed)}
+        self._rowed = {
+            part.name: Rowed(worker, f"{name}.rows{i}", part, found[part.name]) for i, part in enumerate(rowed)
+        }
         self._flats = self._flats_of(name, lambda part: part.kind in ("trained", "averaged"), found)
         once = self._flats_of(f"{name}.fixed", lambda part: part.kind == "fixed", found)
         for flat in once:
@@ -156,8 +158,12 @@ class Replica:
     def _push(self) -> None:
         if self._unwritten:
             self._pull()  # an interruption left the arrays half written
-        arrays = self._read() if self._flats else {}
-        self._check_names(arrays)
+        arrays = self._read()
+        for part in self._parts:
+            if part.name not in arrays:
+                raise UsageError(f"{part.name} is gone since the replica was made: make a new one, with another name")
+        for rowed in self._rowed.values():
+            rowed.see(arrays[rowed.part.name])
         scale, share = self._scaled(), 1 / self._members
         for flat in self._flats:
             flat.changes(arrays, scale, share)
@@ -233,17 +239,6 @@ class Replica:
         parts = [part for part in self._parts if chosen(part) and part.size]
         kinds = sorted({part.stored for part in parts})
         return [Flat(self.worker, f"{name}.{kind}", [p for p in parts if p.stored == kind], arrays) for kind in kinds]
-
-    def _rows_of(self, table: str, part: Part) -> Rowed:
-        return Rowed(self.worker, table, part, lambda: self._read()[part.name])
-
-    def _check_names(self, arrays: Mapping[str, Array]) -> None:
-        for flat in self._flats:
-            for part in flat.parts:
-                if part.name not in arrays:
-                    raise UsageError(
-                        f"{part.name} is gone since the replica was made: make another, under another name"
-                    )
 
 
 def _check_scale(scale: object) -> float | str:
