@@ -63,8 +63,8 @@ class Folder:
     def _mine(self, share: int, clock: int) -> bool:
         """Is it mine to fold this share now? Its owner's, or, while that is late, one of those who are not."""
         members, me = self.members(), self._store.host.caller.worker
-        if not members:
-            return False
+        if me not in members:
+            return False  # evicted, and not told so yet
         owner = members[share % len(members)]
         if owner == me or self.ticked.get(owner, 0) >= clock:
             return owner == me

@@ -102,7 +102,9 @@ class Checker:
         self._waits()
         self._fencing()
         self._frozen_server()
-        if self.stage.lost is None:
+        if any(self._table_forgotten(one) for one in self.lives):
+            self.stage.outcome.numbers["rollbacks to before a table"] = 1
+        elif self.stage.lost is None:
             self._values()
         else:
             self._lost()
@@ -158,7 +160,7 @@ class Checker:
         kinds = {fault.kind for fault in self.faults}
         for one in self.lives:
             end = one.life.end
-            if end == "StateLost" and self.stage.lost is None:
+            if end == "StateLost" and self.stage.lost is None and not self._table_forgotten(one):
                 self.wrong(f"{one} ended with StateLost, and nothing was lost: {one.life.last('end')}")
             if end == "Superseded" and self._followed(one) == _FOREVER and not self._twin(one):
                 self.wrong(f"{one} was superseded by nobody")
@@ -170,6 +172,11 @@ class Checker:
                 event = one.life.last("end")
                 if end == "ServerRefused" or (event and "whether its open clock was committed" not in event.details[1]):
                     self.wrong(f"{one} ended with {event}")
+
+    def _table_forgotten(self, one: History) -> bool:
+        """Was the server rolled back to before a table was made, and the life told so?"""
+        end = one.life.last("end")
+        return bool(self.stage.rolled_back) and end is not None and "bases are gone" in end.details[1]
 
     def _twin(self, one: History) -> bool:
         """Was there another life that may have joined, and did not live to tell?"""

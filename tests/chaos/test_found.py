@@ -103,3 +103,18 @@ def test_a_key_that_a_memory_policy_took_is_state_lost(
     with pytest.raises(StateLost):
         for _ in range(20):
             second.tick(timeout=5)
+
+
+def test_one_that_was_evicted_while_the_others_were_late_is_told_so(
+    together: Callable[..., list[Worker]], url: str, job: str
+) -> None:
+    """It looks for something to fold while it waits, and is not among those who might."""
+    first, second = together(2, recheck=0.2)
+    table = first.table("w", np.zeros(300_000))
+    second.table("w", np.zeros(300_000))
+    table.get()
+    table.inc(np.ones(300_000))
+    first.advance()
+    Job(url, job).evict(0)
+    with pytest.raises(Evicted):
+        first.wait(timeout=5)

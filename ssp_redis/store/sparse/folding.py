@@ -60,7 +60,7 @@ def _due(store: Store, view: RowView) -> list[int]:
 
 def _own(store: Store, shares: list[int]) -> bool:
     members = store.folder.members()
-    return all(members[share % len(members)] == store.host.caller.worker for share in shares)
+    return bool(members) and all(members[share % len(members)] == store.host.caller.worker for share in shares)
 
 
 def fold(store: Store, view: RowView, shares: list[int]) -> None:
