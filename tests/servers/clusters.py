@@ -74,6 +74,11 @@ class Cluster:
         mine = next(words for words in self._view(node) if "myself" in words[2])
         return " ".join(word for word in mine[8:] if not word.startswith("["))
 
+    def replica(self, master: Node) -> Node:
+        """Who would take its place."""
+        told = {node: node.told("replication") for node in self.nodes if node.running}
+        return next(node for node, of in told.items() if of.get("master_port") == str(master.port))
+
     def owner(self, job: str) -> Node:
         """The master that holds a job."""
         slot = slot_of(job)

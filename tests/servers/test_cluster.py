@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from clusters import Cluster
-from crews import Crew
+from crews import TABLES, Crew
 from remote import Remote, eventually
 
 import ssp_redis
@@ -84,14 +84,31 @@ def test_a_failover_of_its_node_does_not_end_a_job(cluster: Cluster, remote: Pro
     assert crews[1].check()[1] == []
 
 
+@pytest.mark.parametrize("table", TABLES)
+def test_what_was_acknowledged_and_not_replicated_is_named(cluster: Cluster, remote: Processes, table: str) -> None:
+    crew = Crew(remote, cluster.url, f"losing-{table}", tables=[table])
+    crew.advance()
+    old = cluster.owner(crew.job)
+    replica = cluster.replica(old)
+    old.do("ACL", "SETUSER", "default", "-psync", "-sync")
+    old.do("CLIENT", "KILL", "TYPE", "replica")
+    eventually(lambda: replica.told("replication")["master_link_status"] == "down", "replication is cut", 30)
+    crew.advance(40)  # acknowledged, and on the master alone
+    reached = min(crew.clocks())
+    old.kill()
+    assert cluster.failed_over(old, crew.job) is replica
+    eventually(lambda: min(crew.clocks(), default=0) > reached, "clocks beyond those that were lost", 60)
+    _, losses = crew.check()
+    lost = {loss.worker: loss for loss in losses if not loss.repushed}
+    assert set(lost) == {"0", "1"}
+    assert all(loss.last - loss.first + 1 >= 30 for loss in lost.values())
+
+
 def test_a_failover_by_hand_loses_nothing(cluster: Cluster, remote: Processes) -> None:
     crew = Crew(remote, cluster.url, "by-hand")
     crew.advance()
     old = cluster.owner(crew.job)
-    for node in cluster.nodes:
-        told = node.told("replication")
-        if told["role"] == "slave" and int(told["master_port"]) == old.port:
-            node.do("CLUSTER", "FAILOVER")
+    cluster.replica(old).do("CLUSTER", "FAILOVER")
     new = cluster.failed_over(old, crew.job)
     crew.advance()
     assert new.do("EXISTS", f"ssp:{{{crew.job}}}:config") == 1
