@@ -504,7 +504,7 @@ class Checker:
         """Late duplicates, then what is left behind, then nothing."""
         stage = self.stage
         with stage.admin() as admin:
-            if stage.lost is not None:
+            if stage.lost is not None or any(self._table_forgotten(one) for one in self.lives):
                 with Job(stage.server.url, JOB) as job:
                     job.delete(force=True)
                 if left := admin.keys("*"):
