@@ -30,7 +30,7 @@ def node(server_binary: str) -> Iterator[Node]:
         ("maxmemory-policy volatile-lru", "eviction", "warn", "CONFIG SET maxmemory-policy noeviction"),
         ("appendonly no", "persistence", "warn", "CONFIG SET appendonly yes"),
         ("appendonly yes", "persistence", "ok", ""),
-        ("maxmemory 1mb", "memory", "unfit", "raise maxmemory"),
+        ("maxmemory 500kb", "memory", "unfit", "raise maxmemory"),
         ("timeout 5", "timeout", "warn", "CONFIG SET timeout 0"),
         ("timeout 0", "timeout", "ok", ""),
         (
