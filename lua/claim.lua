@@ -8,13 +8,17 @@
 --   0 ready number description      the table is there, as described by who made it
 --   0 yours number description      make it, then publish
 --   0 none                          ARGV[4] was 0 and nobody has made it
---   -1                              job gone or another run
+--   -1                              job, or the list of its tables, gone, or another run
 --   -9 ms                           somebody else is making it; his claim runs out in so many ms
 -- Event: none.
 
 --@include job
 local TABLES = KEYS[2]
 local claimer = ARGV[4]
+-- a hash that was evicted or deleted: a table that is there must not be made once more
+if redis.call('HLEN', TABLES) < tonumber(redis.call('HGET', CONFIG, 'tables')) then
+  return '-1'
+end
 local record = redis.call('HGET', TABLES, ARGV[2])
 local number, state, holder, expiry, description
 if record then

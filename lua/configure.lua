@@ -6,7 +6,7 @@
 -- Output: one line
 --   0 epoch min staleness membership stop started 0 end
 --   -1           refused: job gone or another run
---   -12 field    no such field, or not a value for it
+--   -12 field    no such field, or not a value for it; `reproducible`: such a job has staleness 0, for good
 --   -8 stored    the value is neither the old nor the new one stated
 -- Event: min, when the value changed: whoever a higher staleness admits, wakes.
 
@@ -20,6 +20,8 @@ local current = redis.call('HGET', CONFIG, ARGV[2])
 if current ~= ARGV[4] then
   if current ~= ARGV[3] then
     return '-8 ' .. tostring(current)
+  elseif ARGV[2] == 'staleness' and redis.call('HGET', CONFIG, 'reproducible') ~= '0' then
+    return '-12 reproducible'
   end
   redis.call('HSET', CONFIG, ARGV[2], ARGV[4])
   if ARGV[2] == 'staleness' then

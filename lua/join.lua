@@ -138,10 +138,8 @@ else
   append(table.concat({'j', worker, holder, text, '-', ''}, ':'))
   raise_floor()
   change_membership()
-  if started == '0' and redis.call('ZCARD', ORDER) >= workers then
-    started = '1'
-    redis.call('HSET', CONFIG, 'started', '1')
-    raise_floor()
+  if started == '0' and quorum(ms, workers) then
+    start()
   end
   for i = 1, #KEYS - 1 do
     redis.call('PERSIST', KEYS[i])

@@ -7,7 +7,7 @@
 -- Output: one line
 --   0 epoch min membership others off end base… | tag…
 --     `others`: min of the members other than ARGV[3], "-" when there is none; each base is number.share:version:generation
---   -1            job gone or another run
+--   -1            job or log gone, or another run
 --   -4            another epoch: sync first
 --   -10           the position is older than what the log still has: start from the bases
 -- Event: none.
@@ -18,6 +18,9 @@ if ARGV[2] ~= '' and ARGV[2] ~= epoch then
   return '-4'
 end
 local length = redis.call('LLEN', LOG)
+if length == 0 then
+  return '-1'  -- every job has entries: it was evicted or deleted
+end
 local bases = redis.call('HGETALL', BASES)
 local known = tonumber(ARGV[4])
 local words = {}

@@ -36,6 +36,11 @@ if caller then
   if refused and refused ~= '-4' then
     return refused
   end
+  -- keys that were evicted or deleted, one by one: whoever is a member stands in each of them
+  if redis.call('EXISTS', LOG) == 0 or redis.call('ZCARD', ORDER) ~= redis.call('ZCARD', LEASES)
+    or not refused and not redis.call('ZSCORE', ORDER, worker) then
+    return '-1'
+  end
   local ahead = tonumber(ARGV[2]) > tonumber(epoch)
   local behind = tonumber(ARGV[2]) < tonumber(epoch)
   -- Is the store older than the caller? Its clock, its incarnation, or a tag it has seen tells.
@@ -82,12 +87,9 @@ if caller then
     append(table.concat({'r', worker, ARGV[4], text, '-', string.format('%.0f', lost)}, ':'))
     raise_floor()
     change_membership()
-    -- The store may be from before the quorum was there, or from when nobody was a member. A clock above 0 tells that
-    -- the job had started.
-    if started == '0' and (stored > 0 or redis.call('ZCARD', ORDER) >= tonumber(extra[4])) then
-      started = '1'
-      redis.call('HSET', CONFIG, 'started', '1')
-      raise_floor()
+    -- The store may be from before the quorum was there. A clock above 0 tells that the job had started.
+    if started == '0' and stored > 0 then
+      start()
     end
     for i = 1, #KEYS - 1 do
       redis.call('PERSIST', KEYS[i])
@@ -116,6 +118,11 @@ end
 -- in a reproducible run the others wait for the return of whoever is missing
 for _, dead in ipairs(redis.call('HGET', CONFIG, 'reproducible') == '1' and {} or redis.call('ZRANGEBYSCORE', LEASES, '-inf', string.format('%.0f', now))) do
   depart(dead, 'lost')
+  changed = true
+end
+-- who was not counted when others joined has spoken now
+if started == '0' and quorum(now, tonumber(extra[4])) then
+  start()
   changed = true
 end
 -- Who beats but no longer ticks holds up whoever has run ahead as far as it may. Others are not hurt by a long step.

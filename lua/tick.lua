@@ -27,6 +27,8 @@ local wanted, known = tonumber(ARGV[6]), tonumber(ARGV[8])
 if stored < wanted then
   if stored ~= clock then
     return '-4'
+  elseif redis.call('EXISTS', ORDER, LOG) < 2 then
+    return '-1'  -- evicted or deleted: a log that began anew here would hold other tags at the positions that are known
   end
   -- a member that has no place among the others: a memory policy took that key, and with it who holds the min
   if redis.call('ZADD', ORDER, 'XX', 'CH', ARGV[6], worker) == 0 then

@@ -38,7 +38,7 @@ from .errors import (
 from .heartbeat import Heartbeat
 from .joining import Joiner, lost, release
 from .keys import JobKeys
-from .link import Link, persist
+from .link import STEP, Link, persist
 from .lua import Code, Refusal, words
 from .scripts import Caller, ClockScripts, Joined, Standing, Synced, Tags
 from .subscriber import Subscriber
@@ -107,7 +107,8 @@ class Clock:
         self.settings = settings
         self.keys = JobKeys(settings.job)
         self.scripts = ClockScripts(self.keys)
-        self.endpoint = Endpoint(settings.url, name=f"ssp-redis:{settings.job}", key=self.keys.config)
+        step = min(STEP, settings.reconnect_timeout)
+        self.endpoint = Endpoint(settings.url, timeout=step, name=f"ssp-redis:{settings.job}", key=self.keys.config)
         self.link = Link(self.endpoint, settings.reconnect_timeout)
         self.waits = Waits()
         #: What the server acknowledged and forgot, as far as this worker knew of it.
@@ -396,7 +397,12 @@ class Clock:
         """
         if self._pending is None:
             self._pending = _Pending(self.clock, self.local, push)
-        tags = self.run(self._state_tick, limit)
+        try:
+            tags = self.run(self._state_tick, limit)
+        except (Fenced, StateLost):
+            if self._pending is not None and self._pending.attempts <= 1:
+                self.local = self.clock  # refused, so it has not happened
+            raise
         self.waits.ticks += 1
         if self.waits.ticks % _QUIET == 0:
             self._cover_ear()

@@ -127,7 +127,13 @@ def check_timeout(timeout: object) -> float | None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
         raise UsageError(f"timeout {timeout!r} is not a number of seconds from 0 up, or None")
-    return min(float(timeout), _LONGEST)
+    return float(min(timeout, _LONGEST))
+
+
+def check_flag(kind: str, value: object) -> None:
+    """Raise UsageError unless it is True, False or None."""
+    if value not in (None, True, False) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        raise UsageError(f"{kind} {value!r} is neither True nor False")
 
 
 def resolve(
@@ -150,6 +156,12 @@ def resolve(
     Raises:
         UsageError: naming the culprit; nothing was sent.
     """
+    check_flag("reproducible", reproducible)
+    check_flag("strict", strict)
+    if isinstance(worker, (bool, float)):
+        raise UsageError(f"worker {worker!r} is not an id: use a number or a name")
+    if url is not None and not isinstance(url, str):
+        raise UsageError(f"url {url!r} is not a text: use redis://HOST:PORT")
     job = job or first_of(ENV_JOB)
     if not job:
         raise UsageError(f"no job: give its name (job=…) or set {ENV_JOB}")

@@ -96,3 +96,12 @@ def check_finite(table: str, who: Adder, delta: Array, chosen: NDArray[np.intp] 
         f"worker {who.id}, clock {who.clock}: the delta for table {table} has {int(delta.size - finite.sum())} values "
         f"that are NaN or infinite, the first at {where}{row}; it was not added"
     )
+
+
+def check_added(table: str, who: Adder, added: bool) -> None:
+    """Raise NonFinite if a delta, finite by itself, could not be added to what the clock had added before."""
+    if not added:
+        raise NonFinite(
+            f"worker {who.id}, clock {who.clock}: the deltas of this clock for table {table} add up to more than its "
+            "dtype holds; the last one was not added"
+        )

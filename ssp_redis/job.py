@@ -16,7 +16,7 @@ from .errors import SSPError, StateLost, TableMismatch, UsageError
 from .given import Rows
 from .joining import Record, lost, observe
 from .keys import JobKeys, StoreKeys, check_name
-from .link import Link, persist
+from .link import STEP, Link, persist
 from .lua import Code, Refusal
 from .scripts import Caller, ClockScripts
 from .snapshot import file
@@ -106,7 +106,8 @@ class Job:
         self.keys = JobKeys(name)
         self.name = name
         self._scripts = ClockScripts(self.keys)
-        self._link = Link(Endpoint(self.url, key=self.keys.config), parse_seconds("timeout", timeout))
+        limit = parse_seconds("timeout", timeout)
+        self._link = Link(Endpoint(self.url, timeout=min(STEP, limit), key=self.keys.config), limit)
         self._reader: Reader | None = None
 
     def __enter__(self) -> Job:
@@ -149,6 +150,7 @@ class Job:
                 view.layout.shape,
                 view.layout.nbytes,
                 isinstance(view, RowView),
+                () if isinstance(view, RowView) else view.layout.block_bytes,
             )
             for view in views
             if view is not None
@@ -197,7 +199,11 @@ class Job:
         return True
 
     def set_staleness(self, staleness: float | None) -> None:
-        """Change the bound while the job runs; whoever a higher one admits goes on at once."""
+        """Change the bound while the job runs; whoever a higher one admits goes on at once.
+
+        Raises:
+            UsageError: the job is reproducible, which it can be at staleness 0 only.
+        """
         self._configure("staleness", str(parse_staleness(staleness)))
 
     def stop(self) -> None:
@@ -347,6 +353,10 @@ class Job:
                     self._scripts.configure(wire, run, field, (old or b"").decode(), value)
                     return
                 except Refusal as refusal:
+                    if refusal.code is Code.BAD and refusal.words == ["reproducible"]:
+                        raise UsageError(
+                            f"job {self.name} is reproducible, so its staleness stays 0: begin another run without that"
+                        ) from None
                     if refusal.code is not Code.CHANGED:
                         raise
                     # somebody changed it between the look and the change: look again

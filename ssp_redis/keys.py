@@ -21,7 +21,7 @@ CONTROL = ("config", "clocks", "order", "ids", "leases", "log", "graced", "runs"
 def check_name(kind: str, name: object) -> str:
     """Return ``name`` if it may stand in a key, else raise :class:`UsageError` naming it."""
     text = str(name)
-    if not _NAME.match(text):
+    if not isinstance(name, (str, int)) or isinstance(name, bool) or not _NAME.match(text):
         raise UsageError(f"{kind} {text!r} is not a name: use 1 to 64 of A-Z a-z 0-9 . _ -")
     return text
 

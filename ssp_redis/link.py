@@ -19,7 +19,7 @@ T = TypeVar("T")
 #: What a caller's deadline leaves the server to answer in (seconds): a timeout of 0 asks once.
 _GRACE = 1.0
 #: A connection's own timeout (seconds): with more left than this, nothing has to be hurried.
-_STEP = 5.0
+STEP = 5.0
 _AS_USUAL = nullcontext()
 
 
@@ -43,7 +43,8 @@ def persist(
         ServerRefused: it answered with an error that waiting does not cure.
         Refusal: a script refused.
     """
-    backoff: Backoff | None = None
+    # the time of the first attempt counts too, unless it came before this
+    backoff = Backoff(limit) if failure is None else None
     while True:
         if failure is not None:
             failed()
@@ -113,7 +114,7 @@ class Link:
         if self._deadline is None:
             return None
         left = self._deadline - time.monotonic()
-        return None if left > _STEP else max(0.02, left)
+        return None if left > STEP else max(0.02, left)
 
     def run(self, operation: Callable[[Wire], T], limit: float | None = None) -> T:
         """Run ``operation`` on the wire; again, on a new one, if the connection or the server fails meanwhile.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from .errors import UsageError
-from .given import Adder, Array, Rows, as_delta, as_rows, check_finite, check_rows_of
+from .given import Adder, Array, Rows, as_delta, as_rows, check_added, check_finite, check_rows_of
 from .keys import check_name
 from .store.blob import DTYPES, dtype_of
 from .store.sparse.initial import INITIALIZERS
@@ -67,7 +68,7 @@ class SparseTable:
 
         Raises:
             TableMismatch: wrong shape, or a dtype that does not fit into the table's.
-            NonFinite: NaN or infinity in the delta.
+            NonFinite: NaN or infinity in the delta, or in its sum with what this clock has added.
             UsageError: a row out of range. Nothing was added in any of these cases.
         """
         self._owner.usable()
@@ -77,7 +78,8 @@ class SparseTable:
         check_finite(self.name, self._owner, array, chosen)
         if len(chosen):
             layout = self._view.layout
-            self._view.add(layout.numbers(chosen), array.reshape(len(chosen), layout.width))
+            added = self._view.add(layout.numbers(chosen), array.reshape(len(chosen), layout.width))
+            check_added(self.name, self._owner, added)
 
 
 def pick(view: RowView, rows: Rows, read: Callable[[Array], Array]) -> Array:
@@ -97,8 +99,12 @@ def described(
         UsageError: it makes no sense.
     """
     check_name("table", name)
-    kind = np.dtype(dtype)
-    dims = tuple(int(size) for size in shape)
+    try:
+        kind = np.dtype(dtype)
+        dims = tuple(operator.index(size) for size in shape)
+        seed, scale = operator.index(seed), float(scale)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"table {name}: a shape, dtype, seed or scale that is none: {error}") from None
     if kind.name not in DTYPES:
         raise UsageError(f"table {name}: {kind} is not supported, use one of {', '.join(DTYPES)}")
     if not dims or min(dims) < 1:
@@ -111,6 +117,9 @@ def described(
         raise UsageError(f"table {name}: rows of {kind} begin as zeros, not {initializer}")
     if not 0 <= seed < 1 << 63:
         raise UsageError(f"table {name}: seed {seed!r} is not a whole number from 0 up")
-    if not math.isfinite(scale):
-        raise UsageError(f"table {name}: scale {scale!r} is not a number")
-    return RowLayout.new(name, kind.name, dims, workers, initializer, int(seed), float(scale))
+    # a normal value is hardly ever more than nine times its standard deviation
+    if not math.isfinite(scale) or (
+        kind.kind != "i" and not np.isfinite(np.array(9 * scale).astype(dtype_of(kind.name)))
+    ):
+        raise UsageError(f"table {name}: scale {scale!r} makes rows that {kind} does not hold")
+    return RowLayout.new(name, kind.name, dims, workers, initializer, seed, scale)

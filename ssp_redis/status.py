@@ -46,6 +46,8 @@ class TableStatus:
     nbytes: int
     #: Only the rows that were touched are stored.
     sparse: bool = False
+    #: Of a dense table, the bytes of each block that it is cut into.
+    block_bytes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import TableMismatch
-from .given import Adder, Rows, as_delta, as_rows, check_finite, check_rows_of
+from .given import Adder, Rows, as_delta, as_rows, check_added, check_finite, check_rows_of
 from .store.blob import dtype_of
 from .store.view import View
 
@@ -72,7 +72,7 @@ class Table:
 
         Raises:
             TableMismatch: wrong shape, or a dtype that does not fit into the table's.
-            NonFinite: NaN or infinity in the delta.
+            NonFinite: NaN or infinity in the delta, or in its sum with what this clock has added.
             UsageError: a row out of range. Nothing was added in any of these cases.
         """
         self._owner.usable()
@@ -81,9 +81,10 @@ class Table:
             if array.shape != self.shape:
                 raise TableMismatch(f"table {self.name} has shape {self.shape}, the delta {array.shape}")
             check_finite(self.name, self._owner, array)
-            self._view.add(array.reshape(-1))
+            added = self._view.add(array.reshape(-1))
+            check_added(self.name, self._owner, added)
             return
         chosen = as_rows(self.name, self.shape, rows)
         check_rows_of(self.name, self.shape, chosen, array)
         check_finite(self.name, self._owner, array, chosen)
-        self._view.add_rows(array, chosen)
+        check_added(self.name, self._owner, self._view.add_rows(array, chosen))

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from .clock import Clock
 from .config import UNSET, Settings, Unset, check_timeout, parse_count, resolve
 from .connection import Wire
-from .errors import JobStopped, Loss, SSPError, TableMismatch, UsageError
+from .errors import JobStopped, Loss, SSPError, TableMismatch, UsageError, WaitTimeout
 from .given import Array, as_array
 from .keys import StoreKeys, check_name
 from .memory import warn_of_eviction
@@ -128,8 +128,12 @@ class Worker:
         self._callbacks: list[Callable[[list[str]], object]] = []
         self._push_seconds = self._last_push = 0.0
         self._pull_seconds = 0.0
-        #: Clock from which on a tick brings the tags along.
-        self._renew_at = sys.maxsize
+        #: Has a tick advanced that has not returned yet?
+        self._half = False
+        #: Reads of tables, and by how many clocks the others' min that they show was behind.
+        self._reads = self._behind = self._most_behind = 0
+        #: Clocks from which on, and up to which, a tick brings the tags along.
+        self._renew_at = self._renew_until = sys.maxsize
         #: Length of the log from which on it is looked whether some base has stayed behind.
         self._lift_at = EVERY
         self._why = "left"
@@ -211,7 +215,7 @@ class Worker:
         """Commit this clock's deltas, advance, and block until admitted. Returns the new clock.
 
         After an error in the middle (``ServerUnavailable``, Ctrl-C) ``clock`` counts the tick that was under way, whose
-        fate is not known yet; the next ``tick`` finds out, and completes that one only.
+        fate is not known yet; the next ``tick`` finds out, and completes that one only, its wait included.
 
         Raises:
             WaitTimeout: not admitted within ``timeout`` seconds. The clock has advanced; the next tick finishes the
@@ -230,34 +234,44 @@ class Worker:
         self._advance(timeout)
         clock = self._clock
         if not clock.admitted or clock.standing.stopped:
-            self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            try:
+                self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except (WaitTimeout, JobStopped):
+                self._half = False  # told: the next tick finishes the wait, and is another
+                raise
+        self._half = False
         return clock.local
 
     def advance(self, timeout: float | None = None) -> int:
         """The first half of a tick: commit and advance; what is still owed of the last tick is finished first."""
         timeout = check_timeout(timeout)
         with self._clock.link.within(timeout):
-            return self._advance(timeout)
+            self._advance(timeout)
+        self._half = False
+        return self._clock.local
 
-    def _advance(self, timeout: float | None) -> int:
+    def _advance(self, timeout: float | None) -> None:
         clock = self._clock
         if clock.interrupted or clock.ahead >= self._flush_every:
-            self._commit()  # an interruption ended the last tick half-way; this call completes it
-            return clock.local
+            self._commit()  # an interruption ended the last call half-way; this one completes it
+            return
+        if self._half and not (self._store is not None and self._store.unpushed):
+            return  # it had advanced, and nothing was added since: the same call once more
         if not clock.admitted:
             # a second tick after a timed-out wait would take the lead to s + 2
             self.wait(timeout)
         clock.usable()
+        self._half = True
         clock.local += 1
         if clock.ahead >= self._flush_every or not clock.admitted:
             self._commit()
-        return clock.local
 
     def wait(self, timeout: float | None = None) -> None:
         """The second half of a tick: block until admitted."""
         timeout = check_timeout(timeout)
         with self._clock.link.within(timeout):
             self._wait(None if timeout is None else time.monotonic() + timeout)
+        self._half = False
 
     def _wait(self, deadline: float | None) -> None:
         clock = self._clock
@@ -266,6 +280,7 @@ class Worker:
                 self._commit()  # others may be waiting for what is unflushed
             if self._store is not None and not clock.admitted:
                 self._fold_while_waiting(self._store, deadline)
+                clock.waits.waits += clock.admitted  # else it is counted below
         clock.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         if clock.standing.stopped:
             raise clock.stopped()
@@ -295,6 +310,7 @@ class Worker:
 
     def clocks(self, count: int) -> Iterator[int]:
         """Run until clock ``count`` or until the job is stopped: yields the clock, ticks at the end of each turn."""
+        count = parse_count("clocks", count, 0)
         with contextlib.suppress(JobStopped):
             if self.clock < count:
                 self.wait()  # one that is owed: a tick may have ended in a timeout or a stop
@@ -313,12 +329,13 @@ class Worker:
         clock, store = self._clock, self._store
         push = None
         if store is not None and not clock.interrupted:
-            push = store.prepare(clock.local >= self._renew_at)  # the next read will need the tags
+            # the next read will need the tags, if there is one
+            push = store.prepare(self._renew_at <= clock.local <= self._renew_until)
         tags = clock.advance(push)
         if store is not None and tags is not None:
             store.hear(tags, clock.standing.membership)
-        if store is not None and clock.standing.end >= self._lift_at:
-            self._lift_at = lift(store)
+        if clock.standing.end >= self._lift_at:
+            self._lift_at = lift(store or Store(clock, clock.keys, clock.workers))
         self._last_push = time.perf_counter() - begun
         self._push_seconds += self._last_push
 
@@ -414,6 +431,7 @@ class Worker:
             and clock.local - taken.clock < self._renewal()
             and taken.serves(epoch, standing.membership, clock.local, standing.staleness)
         ):
+            self._count(view)
             return
         begun = time.perf_counter()
         known = store.at == clock.local and store.serves(epoch, standing.membership, clock.local, standing.staleness)
@@ -425,7 +443,16 @@ class Worker:
             store.refresh(view, learn=False)
         store.tidy()
         self._plan_renewal()
+        self._count(view)
         self._pull_seconds += time.perf_counter() - begun
+
+    def _count(self, view: View | RowView) -> None:
+        """How stale is what is read?"""
+        self._reads += 1
+        taken = view.taken
+        if taken is not None and taken.others is not None and (behind := self._clock.local - taken.others) > 0:
+            self._behind += behind
+            self._most_behind = max(self._most_behind, behind)
 
     def rows(self, view: RowView, wanted: Array) -> Array:
         """Rows of a sparse table by their numbers, ascending, each once, as fresh as a read must be or is due to be."""
@@ -446,6 +473,7 @@ class Worker:
             folding.tend(store)
             store.tidy()
             self._plan_renewal()
+        self._count(view)
         self._pull_seconds += time.perf_counter() - begun
         return values
 
@@ -458,6 +486,7 @@ class Worker:
         now, span = self._clock.local, self._renewal()
         taken = [view.taken.clock for view in self._store.opened() if view.taken is not None]
         self._renew_at = min((clock for clock in taken if clock > now - 2 * span), default=now) + span
+        self._renew_until = self._renew_at + 2 * span
 
     def _rolled_back(self, first: int, clock: int) -> list[Loss]:
         return self._store.rolled_back(first, clock) if self._store is not None else []
@@ -480,6 +509,9 @@ class Worker:
             "wait_seconds": waits.seconds,
             "push_seconds": self._push_seconds,
             "pull_seconds": self._pull_seconds,
+            "reads": self._reads,
+            "mean_staleness": self._behind / max(1, self._reads),
+            "most_staleness": self._most_behind,
             "bytes_in": received,
             "bytes_out": sent,
             "lost_clocks": sum(loss.last - loss.first + 1 for loss in self._clock.losses if not loss.repushed),
@@ -514,8 +546,10 @@ class Worker:
                     clock.local = max(clock.local, clock.clock + 1)
                 if clock.ahead:
                     self._commit()
-        except SSPError as error:
+        except BaseException as error:
             clock.leave("left")
+            if not isinstance(error, SSPError):
+                raise
             raise SSPError(
                 f"worker {self.id} left, and whether its open clock was committed is not known: {error}"
             ) from error

@@ -27,6 +27,23 @@ local function depart(worker, why)
   end
 end
 
+-- The quorum counts members that have spoken within their lease: who died while it waited for the others is none of it.
+local function quorum(now, workers)
+  local count = redis.call('ZCOUNT', LEASES, '(' .. string.format('%.0f', now), '+inf')
+  for _, silent in ipairs(redis.call('SMEMBERS', GRACED)) do
+    if tonumber(redis.call('ZSCORE', LEASES, silent) or 0) > now then
+      count = count - 1
+    end
+  end
+  return count >= workers
+end
+
+local function start()
+  started = '1'
+  redis.call('HSET', CONFIG, 'started', '1')
+  raise_floor()
+end
+
 -- What whoever asks has seen of the log from now on: its evidence, should the store ever be older than that.
 local function last_entry()
   length = length or redis.call('LLEN', LOG)

@@ -181,4 +181,10 @@ def status_text(standing: JobStatus) -> str:
 
 
 def _table_line(table: TableStatus) -> str:
-    return f"table {table.name}: {table.dtype} {tuple(table.shape)}, {format.size(table.nbytes)}"
+    blocks = table.block_bytes
+    cut = (
+        f" in {len(blocks)} blocks of {format.size(min(blocks))} to {format.size(max(blocks))}"
+        if len(blocks) > 1
+        else ""
+    )
+    return f"table {table.name}: {table.dtype} {tuple(table.shape)}, {format.size(table.nbytes)}{cut}"

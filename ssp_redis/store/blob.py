@@ -14,6 +14,8 @@ from ..lua import SCHEMA
 _HEADER = struct.Struct("<4sBBBxQIIQQQQQ")
 #: Bytes in front of the elements; a multiple of 64, so that what follows is aligned.
 HEADER_SIZE = _HEADER.size
+#: A value in Redis may be this large (bytes).
+LARGEST = 512 << 20
 _MAGIC = b"SSPB"
 _DELTA, _BASE, _PIECE, _ROWS = 1, 2, 3, 4
 

@@ -14,10 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from ..errors import TableMismatch, UsageError
-from .blob import HALVES, Block, dtype_of
+from .blob import HALVES, LARGEST, Block, dtype_of
 
-#: A value in Redis may be this large (bytes).
-LARGEST = 512 << 20
 #: A block is at most about this large (bytes).
 BLOCK = 1 << 20
 #: A table is cut into shares of at least about this size, one per worker at the most (bytes).
@@ -143,6 +141,12 @@ class Layout:
             Block(self.run, self.number, block, self.stored, part.stop - part.start)
             for block, part in enumerate(self._extents)
         ]
+
+    @property
+    def block_bytes(self) -> tuple[int, ...]:
+        """Bytes of the elements of each block."""
+        size = np.dtype(self.stored).itemsize
+        return tuple((part.stop - part.start) * size for part in self._extents)
 
     def memory(self, workers: int) -> int:
         """Bytes in Redis at the most: two generations and a scratch of the base, and a ring for each worker."""

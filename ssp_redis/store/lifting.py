@@ -5,7 +5,7 @@ The log holds all tags from the lowest base on, so one that stays behind would l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..connection import Wire
 from ..lua import Code, Refusal
@@ -52,14 +52,16 @@ def _move(store: Store, wire: Wire, name: str, end: int) -> None:
 
 
 def _fold(store: Store, number: int, share: int) -> None:
-    if all(view.layout.number != number for view in store.opened()):
-        for name, description in store.describe():
-            opened = making.ask(store, name) if description.startswith(KIND) else store.ask(name)
-            if opened is not None and opened.layout.number == number:
-                break
-    for view in list(store.views.values()):
-        if view.layout.number == number:
-            store.folder.fold(view, [share])
-    for rowed in list(store.sparse.values()):
-        if rowed.layout.number == number:
+    name, description = store.named(number)
+    views: dict[str, Any] = store.sparse if description.startswith(KIND) else store.views
+    known = name in views
+    if description.startswith(KIND):
+        rowed = making.ask(store, name)
+        if rowed is not None:
             folding.fold(store, rowed, [share])
+    elif name:
+        view = store.ask(name)
+        if view is not None:
+            store.folder.fold(view, [share])
+    if not known:
+        views.pop(name, None)  # nobody here uses it

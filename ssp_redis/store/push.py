@@ -112,7 +112,7 @@ class TablePush:
     def committed(self, end: int) -> None:
         """The tick has happened: the deltas are in the log, and their slots are taken until bases hold its prefix."""
         for view in self.views:
-            view.committed(self.clock)
+            view.committed(self.clock, end)
             self._ring.take(view.layout.number, view.layout.slots, end)
         self._done(self)
 

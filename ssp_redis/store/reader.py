@@ -75,12 +75,19 @@ class Reader:
 
     def describe(self) -> list[tuple[str, str]]:
         """Name and description of every table that is there."""
+        return [(name, description) for name, description, _ in self._described()]
+
+    def named(self, number: int) -> tuple[str, str]:
+        """Name and description of the table of that number, "" and "" if it is not there."""
+        return next(((name, words) for name, words, known in self._described() if known == number), ("", ""))
+
+    def _described(self) -> list[tuple[str, str, int]]:
         reply = self.host.run(lambda wire: wire.call("HGETALL", self.keys.tables))
         found = []
         for i in range(0, len(reply), 2):
-            _, state, _, _, description = reply[i + 1].decode().split(" ")
+            number, state, _, _, description = reply[i + 1].decode().split(" ")
             if state == "ready":
-                found.append((reply[i].decode(), description))
+                found.append((reply[i].decode(), description, int(number)))
         return found
 
     def ask(self, name: str) -> View | None:

@@ -94,6 +94,7 @@ class Store(Writer):
 
     def _make_room(self, view: View) -> None:
         layout = view.layout
+        view.release(min(self.folder.base(view, share) for share in range(layout.shares)))
         for attempt in range(64):
             need = self.ring.needs(layout.number, layout.slots)
             if need == 0:
@@ -105,6 +106,7 @@ class Store(Writer):
                 self.host.run(self.learn)  # somebody may have folded it meanwhile
             else:
                 self.folder.fold(view, late)
+                self.trim()
         raise ServerRefused(f"table {layout.name}: its bases do not advance, so there is no free slot to push to")
 
     # -- sweeping ----------------------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ from .layout import Layout
 from .log import Log, Tag
 
 Array = NDArray[Any]
+#: Of a table that is pushed and not read, a process holds so many bytes of own deltas, and so many deltas.
+_HELD, _MOST_HELD = 16 << 20, 4096
 #: How many bytes of values may be on their way at once.
 _WINDOW = (2 << 20) + (1 << 16)
 
@@ -90,8 +92,10 @@ class View:
         self._spare: list[Array] = []
         #: Such memory in the hands of a caller, who fills it.
         self._lent: Array | None = None
-        #: Of a tiny table, master and overlay as last read; None: something has changed but for what was added since.
+        #: Of a tiny table, master and overlay but for the open clock's part; None: to be laid anew.
         self._laid: Array | None = None
+        #: Of deltas that are held, the length of the log with their tick.
+        self._ends: dict[int, int] = {}
         self.scratch = np.empty(self.layout.extent(0).stop, self.layout.stored)
         #: Where a value that is read arrives.
         self._header, self._incoming = bytearray(HEADER_SIZE), as_bytes(self.scratch)
@@ -120,8 +124,8 @@ class View:
             self._lent = self._spare.pop() if self._spare else np.empty_like(self.master)
         return self._lent
 
-    def add(self, delta: Array) -> None:
-        """Add to the open clock's delta."""
+    def add(self, delta: Array) -> bool:
+        """Add to the open clock's delta; False, and nothing is added, when their sum is too large for the dtype."""
         if self.open is None:
             if self._lent is not None and delta.base is self._lent:
                 self.open, self._lent = self._lent, None
@@ -131,33 +135,57 @@ class View:
             else:
                 self.open = delta.copy()
         else:
-            self.open += delta
-        if self._laid is not None:
-            self._laid += delta
+            # beside the old sum, which must be what it was if the new one is none
+            total = self._spare.pop() if self._spare else np.empty_like(self.open)
+            with np.errstate(over="ignore"):
+                np.add(self.open, delta, out=total)
+            if total.dtype.kind == "f" and not np.isfinite(total).all():
+                self._spare.append(total)
+                return False
+            if len(self._spare) < 2:
+                self._spare.append(self.open)
+            self.open = total
+        return True
 
-    def add_rows(self, delta: Array, rows: NDArray[np.intp]) -> None:
-        """Add rows; rows named twice add up."""
-        if self.open is None:
-            self.open = np.zeros_like(self.master)
-        self._laid = None
-        shape = self.layout.shape
-        np.add.at(self.open.reshape(shape), rows, delta)
+    def add_rows(self, delta: Array, rows: NDArray[np.intp]) -> bool:
+        """Add rows; rows named twice add up. False as in :meth:`add`."""
+        opened = np.zeros_like(self.master) if self.open is None else self.open
+        table = opened.reshape(self.layout.shape)
+        unique, places = np.unique(rows, return_inverse=True)
+        with np.errstate(over="ignore"):
+            if len(unique) == len(rows):
+                sums = table[rows] + delta
+                unique = rows
+            else:
+                sums = table[unique]
+                np.add.at(sums, places.reshape(-1), delta)
+        if sums.dtype.kind == "f" and not np.isfinite(sums).all():
+            return False
+        # an interruption (Ctrl-C) comes before the last, short step, or after it
+        if opened is self.open and sums.nbytes > opened.nbytes // 4:
+            opened = opened.copy()
+            table = opened.reshape(self.layout.shape)
+        table[unique] = sums
+        self.open = opened
+        return True
 
     def value(self) -> Array:
         """Master and overlay as a new array, flat."""
-        if self._laid is None:
-            value = self._lay()
+        laid = self._laid
+        if laid is None:
+            laid = self._lay()
             if not self.layout.inline:
-                return value
-            self._laid = value
-        return self._laid.copy()
+                if self.open is not None:
+                    laid += self.open
+                return laid
+            self._laid = laid
+        return laid.copy() if self.open is None else laid + self.open
 
     def _lay(self) -> Array:
+        """Master and all of the overlay but what the open clock has added."""
         overlay = list(self.held.values())
         if self.frozen is not None:
             overlay.append(self.frozen)
-        if self.open is not None:
-            overlay.append(self.open)
         if not overlay:
             return self.master.copy()
         value: Array = self.master + overlay[0]
@@ -184,13 +212,29 @@ class View:
 
     def freeze(self) -> None:
         """The open clock's delta is about to be pushed."""
-        self.frozen, self.open = self.open, None
+        laid = self._laid
+        if laid is not None and self.open is not None:
+            laid = laid + self.open
+        self.frozen, self.open, self._laid = self.open, None, laid
 
-    def committed(self, clock: int) -> None:
-        """The frozen delta is in the log."""
+    def committed(self, clock: int, end: int) -> None:
+        """The frozen delta is in the log, among its first ``end`` entries."""
         if self.frozen is not None:
             self.held[clock] = self.frozen
+            self._ends[clock] = end
             self.frozen = None
+
+    def release(self, version: int) -> None:
+        """Every base is at that version: where nobody reads, of the own deltas that they hold only some are held here.
+
+        They could be pushed again, should the server forget them.
+        """
+        many = len(self.held) - max(self.layout.slots, min(_MOST_HELD, _HELD // self.layout.nbytes))
+        if many > 0:
+            self.taken = self._laid = None  # a read begins anew
+            for clock in list(self.held)[:many]:
+                if self._ends.get(clock, version + 1) <= version:
+                    del self.held[clock], self._ends[clock]
 
     # -- bringing the master forward ---------------------------------------------------------------------------------
 
@@ -375,6 +419,7 @@ class View:
         self._laid = None
         for done in [held for held in self.held if held <= clock]:
             spare = self.held.pop(done)
+            self._ends.pop(done, None)
             if len(self._spare) < 2:
                 self._spare.append(spare)
 

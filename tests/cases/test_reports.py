@@ -171,7 +171,7 @@ class TestTheServer:
         scripts, wire = ClockScripts(keys), Endpoint(url).connect()
         host, pid = here()
         for i in range(count):
-            first = ("", str(count), "0", "3000", "60000", "")
+            first = ("", "100", "0", "3000", "60000", "")
             rest = first if i == 0 else ("",) * 6
             scripts.join(wire, SCHEMA, f"w{i}", f"{i:016x}", 0, host, pid, *rest)
         with Job(url, job) as seen:

@@ -113,7 +113,7 @@ FAULTS = [
           Bounds(workers=1, joined=True, starts=1, clocks=1, time=False, evicting=False, rollbacks=1),
           without("sync", "redis.call('PERSIST', KEYS[i])", "")),
     Fault("the job starts with the first worker", "the quorum starts it", JOINING,
-          without("join", "redis.call('ZCARD', ORDER) >= workers", "true")),
+          without("join", "quorum(ms, workers)", "true")),
     Fault("a run is replaced that has members", "joins are fenced and resume",
           Bounds(starts=2, clocks=1, time=False, evicting=False, runs=True),
           without("join", "if redis.call('ZCARD', ORDER) > 0 then\n    return", "if false then\n    return")),

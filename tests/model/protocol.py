@@ -139,7 +139,8 @@ class Protocol:
             job.time = milliseconds
         job.log.append(f"j:{worker}:{job.last}:{clock}:-:")
         self._membership_changed()
-        self._start_if(len(job.members) >= job.workers)
+        if not job.started:
+            self._start_if(self._quorum(milliseconds))
         self._announce()
         return self._joined(worker)
 
@@ -213,6 +214,9 @@ class Protocol:
         for _, name in expired if job.reproducible != 1 else []:
             self._depart(name, "lost")
             changed = True
+        if not job.started and self._quorum(now):
+            self._start_if(True)
+            changed = True
         if changed:
             self._announce()
         others = [(known.lease or 0) - now for name, known in job.members.items() if name != worker]
@@ -240,6 +244,8 @@ class Protocol:
         if new != stored:
             if old != stored:
                 return f"-8 {stored}"
+            if name == "staleness" and job.reproducible:
+                return "-12 reproducible"
             setattr(job, name, int(new))
             self._announce()
         return self._standing(0)
@@ -298,7 +304,8 @@ class Protocol:
         job.log.append(f"r:{worker}:{incarnation}:{new.clock}:-:{lost}")
         job.floor = min(job.floor, new.clock)
         self._membership_changed()
-        self._start_if(new.clock > 0 or len(job.members) >= job.workers)
+        if not job.started:
+            self._start_if(new.clock > 0)
         return True
 
     def _depart(self, worker: str, why: str) -> None:
@@ -315,6 +322,12 @@ class Protocol:
         job = self._here()
         job.floor = max(job.floor, job.low)
         job.membership += 1
+
+    def _quorum(self, now: int) -> bool:
+        """Are so many members there that have spoken within their lease?"""
+        job = self._here()
+        spoken = [known for known in job.members.values() if (known.lease or 0) > now and not known.graced]
+        return len(spoken) >= job.workers
 
     def _start_if(self, ready: bool) -> None:
         job = self._here()

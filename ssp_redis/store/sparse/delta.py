@@ -28,21 +28,37 @@ class RowDelta:
 class OpenDelta:
     """What the open clock has added so far, as it came."""
 
-    numbers: list[Array] = field(default_factory=list)
-    rows: list[Array] = field(default_factory=list)
+    parts: list[RowDelta] = field(default_factory=list)
+    #: No element of the sum is larger.
+    _most: float = 0.0
 
-    def add(self, numbers: Array, rows: Array) -> None:
-        """Add rows, which are copied; a row that comes twice gets both."""
-        delta = _sum(numbers, rows)
-        self.numbers.append(delta.numbers)
-        self.rows.append(delta.rows)
+    def add(self, numbers: Array, rows: Array) -> bool:
+        """Add rows, which are copied; a row that comes twice gets both.
+
+        False, and nothing is added, when a sum is too large for the dtype.
+        """
+        with np.errstate(over="ignore"):
+            delta, most = _sum(numbers, rows), 0.0
+            if rows.dtype.kind == "f" and rows.size:
+                most = self._most + float(np.abs(delta.rows).max())
+                if most > np.finfo(rows.dtype).max:
+                    # it may be: look at the sum itself
+                    most = float(np.abs(_total([*self.parts, delta]).rows).max())
+                    if not np.isfinite(most):
+                        return False
+        self._most = most
+        self.parts.append(delta)
+        return True
 
     def together(self) -> RowDelta:
         """All of it as one delta. What was added later is added on top, so asking in between changes no bit."""
-        if len(self.numbers) > 1:
-            delta = _sum(np.concatenate(self.numbers), np.concatenate(self.rows))
-            self.numbers, self.rows = [delta.numbers], [delta.rows]
-        return RowDelta(self.numbers[0], self.rows[0])
+        if len(self.parts) > 1:
+            self.parts = [_total(self.parts)]
+        return self.parts[0]
+
+
+def _total(parts: list[RowDelta]) -> RowDelta:
+    return _sum(np.concatenate([part.numbers for part in parts]), np.concatenate([part.rows for part in parts]))
 
 
 def _sum(numbers: Array, rows: Array) -> RowDelta:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import TableMismatch
-from ..blob import HALVES, Block, dtype_of
+from ...errors import TableMismatch, UsageError
+from ..blob import HALVES, LARGEST, Block, dtype_of
 from . import initial
 
 Array = NDArray[Any]
@@ -53,6 +53,12 @@ class RowLayout:
     ) -> RowLayout:
         """Lay out a new table for so many workers; number and run are the store's to give."""
         dtype_of(dtype)
+        size = math.prod(shape[1:]) * np.dtype(HALVES.get(dtype, dtype)).itemsize
+        if size + 128 > LARGEST:
+            raise UsageError(
+                f"table {name}: a row of {size / 2**20:.0f} MiB is more than a value in Redis holds (512 MiB): use "
+                "more and smaller rows"
+            )
         return cls(0, name, 0, dtype, shape, min(workers, _SHARES, shape[0]), _SLOTS, initializer, seed, scale)
 
     @classmethod

@@ -62,7 +62,7 @@ class RowView:
     ring: str = ""
 
     def __post_init__(self) -> None:
-        most = min(self.layout.shape[0], max(1024, _CACHE // self.layout.row_bytes))
+        most = min(self.layout.shape[0], max(1, _CACHE // self.layout.row_bytes))
         self.cache = RowCache(self.layout.width, self.layout.stored, most)
 
     @property
@@ -89,11 +89,13 @@ class RowView:
 
     # -- own deltas --------------------------------------------------------------------------------------------------
 
-    def add(self, numbers: Array, rows: Array) -> None:
-        """Add to the open clock's delta; rows named twice add up."""
-        if self.open is None:
-            self.open = OpenDelta()
-        self.open.add(numbers, rows)
+    def add(self, numbers: Array, rows: Array) -> bool:
+        """Add to the open clock's delta; rows named twice add up. False when a sum is too large for the dtype."""
+        opened = self.open or OpenDelta()
+        if not opened.add(numbers, rows):
+            return False
+        self.open = opened
+        return True
 
     def freeze(self) -> None:
         """The open clock's delta is about to be pushed."""
@@ -104,10 +106,7 @@ class RowView:
     def thaw(self) -> bool:
         """What was frozen was never sent (an interruption): it belongs to the open clock still. Is anything open?"""
         if self.frozen is not None:
-            again = OpenDelta([self.frozen.numbers], [self.frozen.rows])
-            if self.open is not None:
-                more = self.open.together()
-                again.add(more.numbers, more.rows)
+            again = OpenDelta([self.frozen, *(self.open.parts if self.open is not None else ())])
             self.open, self.frozen = again, None
         return self.open is not None
 
