@@ -70,7 +70,9 @@ class Crew:
         """
         self.seen.stop()
         found = [child.result(60) for child in self.children]
-        clocks, losses = [clock for clock, _ in found], [loss for _, losses in found for loss in losses]
+        clocks = [clock for clock, _ in found]
+        # of others a worker names what it knows; here all are there to speak for themselves
+        losses = [loss for i, (_, named) in enumerate(found) for loss in named if loss.worker == str(i)]
         gone = sum(loss.last - loss.first + 1 for loss in losses if not loss.repushed)
         for name in self.tables:
             values = self.seen.table(name).get()
