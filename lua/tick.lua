@@ -28,13 +28,11 @@ if stored < wanted then
   if stored ~= clock then
     return '-4'
   elseif redis.call('EXISTS', ORDER, LOG) < 2 then
-    return '-1'  -- evicted or deleted: a log that began anew here would hold other tags at the positions that are known
-  end
-  -- a member that has no place among the others: a memory policy took that key, and with it who holds the min
-  if redis.call('ZADD', ORDER, 'XX', 'CH', ARGV[6], worker) == 0 then
+    -- evicted or deleted: nobody would know who holds the min, or tags would stand where others have stood
     return '-1'
   end
   redis.call('HSET', CLOCKS, worker, ARGV[6])
+  redis.call('ZADD', ORDER, ARGV[6], worker)
   append('t:' .. worker .. ':' .. ARGV[4] .. ':' .. ARGV[6] .. ':' .. ARGV[7])
   -- The min moved exactly if it is now above the clock this worker had: only the lowest can hold the min down.
   if lowest() > stored then

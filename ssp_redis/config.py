@@ -25,6 +25,8 @@ ENV_ID = "SSP_REDIS_ID"
 ENV_WORKERS = "SSP_REDIS_WORKERS"
 #: Clocks, or ``inf``.
 ENV_STALENESS = "SSP_REDIS_STALENESS"
+#: Seconds.
+ENV_LEASE = "SSP_REDIS_LEASE"
 #: Name of the run.
 ENV_RUN = "SSP_REDIS_RUN"
 
@@ -167,6 +169,7 @@ def resolve(
         raise UsageError(f"no job: give its name (job=…) or set {ENV_JOB}")
     chosen = first_of(ENV_ID, "RANK") if worker is None else worker
     quorum = first_of(ENV_WORKERS, "WORLD_SIZE") if workers is None else workers
+    silent = first_of(ENV_LEASE) if lease is None else lease
     bound: object = staleness
     if isinstance(bound, Unset):
         bound = first_of(ENV_STALENESS) or UNSET
@@ -181,7 +184,7 @@ def resolve(
         worker=None if chosen is None else check_name("worker", chosen),
         workers=None if quorum is None else parse_count("workers", quorum),
         staleness=None if isinstance(bound, Unset) else parse_staleness(bound),
-        lease=None if lease is None else parse_seconds("lease", lease, 0.05),
+        lease=None if silent is None else parse_seconds("lease", silent, 0.05),
         run=check_name("run", run or first_of(ENV_RUN)) if run or first_of(ENV_RUN) else "",
         retain=None if retain is None else parse_seconds("retain", retain, 1.0),
         reconnect_timeout=parse_seconds("reconnect_timeout", reconnect_timeout),

@@ -200,7 +200,7 @@ class Joiner:
                     stored, given = (f"{int(value) / 1000:g}" for value in (stored, given))
                 text = (
                     f"job {job} was created with {field} {stored}, not {given}: leave {field} out to adopt it, "
-                    "or name another run or job"
+                    f"name another run or job, or delete this one (ssp-redis delete {job})"
                 )
             return JobMismatch(text, field, stored, given)
         return lost(job)

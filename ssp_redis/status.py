@@ -24,6 +24,8 @@ class MemberStatus:
     #: Seconds since the server last heard of it, and until its lease runs out.
     last_seen: float
     expires_in: float
+    #: Is it further ahead than it may be, so that it waits for the slowest? (The test comes after the increment.)
+    waits: bool
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,11 @@ class JobStatus:
     departed: list[Departed]
     tables: list[TableStatus]
 
+    @property
+    def slowest(self) -> list[str]:
+        """Whom those that wait wait for: the members at the min clock."""
+        return [member.worker for member in self.members if member.clock == self.min_clock]
+
 
 def read_status(wire: Wire, keys: JobKeys, tables: list[TableStatus]) -> JobStatus | None:
     """Read a job at one moment; None when there is no such job."""
@@ -101,7 +108,7 @@ def read_status(wire: Wire, keys: JobKeys, tables: list[TableStatus]) -> JobStat
     low = int(setting["floor"])
     if setting["started"] == "1":
         low = min((int(score) for _, score in _pairs(order)), default=low)
-    members = []
+    members, bound = [], int(setting["staleness"])
     for worker, clock in _pairs(order):
         record, left = records[worker], expiry.get(worker, now) - now
         members.append(
@@ -114,6 +121,7 @@ def read_status(wire: Wire, keys: JobKeys, tables: list[TableStatus]) -> JobStat
                 record.incarnation,
                 max(0.0, lease - left),
                 max(0.0, left),
+                setting["started"] != "1" or 0 <= bound < int(clock) - low,
             )
         )
     departed = [

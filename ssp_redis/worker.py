@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import sys
 import time
@@ -29,6 +30,7 @@ from .store.store import Store
 from .store.view import View
 from .table import Table
 
+logger = logging.getLogger("ssp_redis")
 #: Seconds of waiting after which a worker looks for something to fold.
 _IDLE = 0.003
 #: Seconds that leaving may take while the server is away.
@@ -113,7 +115,10 @@ def join(
 
 
 class Worker:
-    """A member of a job. Made by :func:`join`; use it with ``with``, in one thread."""
+    """A member of a job, made by :func:`join`: ``id`` and ``job`` name it.
+
+    Use it with ``with``, in one thread: one that does not leave holds the others up as long as its process lives.
+    """
 
     def __init__(
         self,
@@ -137,12 +142,14 @@ class Worker:
         #: Length of the log from which on it is looked whether some base has stayed behind.
         self._lift_at = EVERY
         self._why = "left"
+        #: Name of the job.
         self.job = settings.job
         self._clock = clock = Clock(settings)
         try:
             clock.on_members = self._members_changed
             clock.on_rollback = self._rolled_back
             clock.join(timeout)
+            #: Id of this worker, a text.
             self.id = clock.caller.worker
             self._begin()
         except BaseException:
@@ -160,6 +167,9 @@ class Worker:
         if clock.run(lambda wire: wire.call("PTTL", keys.tables)) >= 0:
             clock.run(lambda wire: sweep.expire(wire, keys, None))
         clock.run(lambda wire: warn_of_eviction(wire, self.job))
+
+    def __repr__(self) -> str:
+        return f"<Worker {self.id} of job {self.job} at clock {self.clock}>"
 
     # -- where it stands ---------------------------------------------------------------------------------------------
 
@@ -315,6 +325,15 @@ class Worker:
             if self.clock < count:
                 self.wait()  # one that is owed: a tick may have ended in a timeout or a stop
         clock = self._clock
+        if clock.local >= count > 0:
+            logger.warning(
+                "worker %s of job %s is at clock %d already: clocks(%d) has nothing left to do; name another run to "
+                "start from zero",
+                self.id,
+                self.job,
+                clock.local,
+                count,
+            )
         while clock.local < count and not clock.standing.stopped:
             yield clock.local
             try:

@@ -137,6 +137,7 @@ def status_object(standing: JobStatus) -> dict[str, Any]:
         "staleness": staleness_out(standing.staleness),
         "created_staleness": staleness_out(standing.created_staleness),
         "state": _state(standing),
+        "slowest": standing.slowest,
     }
 
 
@@ -158,7 +159,9 @@ def status_text(standing: JobStatus) -> str:
         )
     ]
     if standing.members:
-        rows = [["worker", "clock", "lead", "last seen", "lease left", "pid", "host"]]
+        slowest = ", ".join(standing.slowest[:3]) + (", …" if len(standing.slowest) > 3 else "")
+        awaited = slowest if standing.started else "the quorum"
+        rows = [["worker", "clock", "lead", "last seen", "lease left", "pid", "host", "waits for"]]
         rows += [
             [
                 member.worker,
@@ -168,10 +171,11 @@ def status_text(standing: JobStatus) -> str:
                 format.seconds(member.expires_in) if member.expires_in > 0 else "expired",
                 str(member.pid),
                 member.host,
+                awaited if member.waits else "",
             ]
             for member in standing.members
         ]
-        lines += ["", format.table(rows, left=(0, 6))]
+        lines += ["", format.table(rows, left=(0, 6, 7))]
     if standing.departed:
         gone = ", ".join(f"{one.worker} at clock {one.clock} ({one.why})" for one in standing.departed)
         lines += ["", f"departed: {gone}"]
