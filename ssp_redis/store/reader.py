@@ -2,46 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from collections.abc import Iterable
 
-from ..connection import Endpoint, Wire
+from ..connection import Wire
 from ..errors import StateLost, TableMismatch
 from ..keys import JobKeys, StoreKeys
 from ..lua import Code, Refusal
-from ..scripts import Caller, Claim, StoreScripts, Tags
+from ..scripts import Claim, StoreScripts, Tags
 from .claiming import look
+from .host import Host
 from .layout import Layout
 from .log import Log, Tag
 from .sparse.view import RowView
 from .view import Taken, View
 
-T = TypeVar("T")
 #: A view that cannot be read whole after so many tries, each from the newest base, is gone, not just overwritten.
 _TRIES = 8
-
-
-class Host(Protocol):
-    """Whom a store works for: a member of the job, or somebody who looks on (``caller.incarnation`` 0)."""
-
-    endpoint: Endpoint
-    caller: Caller
-    #: Sum in the order (clock, worker), complete clocks only.
-    reproducible: bool
-
-    @property
-    def clock(self) -> int:
-        """The clock that the store knows of."""
-
-    @property
-    def local(self) -> int:
-        """The clock with the ticks that are not flushed yet."""
-
-    def run(self, operation: Callable[[Wire], T]) -> T:
-        """Run a repeatable exchange; where the store asks for a sync, sync and run it again."""
-
-    def seen(self, position: int, tag: str) -> None:
-        """The last entry of the log that was read."""
 
 
 class Reader:

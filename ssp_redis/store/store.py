@@ -10,10 +10,10 @@ from ..joining import read_records
 from ..keys import JobKeys
 from . import sweep
 from .folding import Folder
+from .host import Host
 from .log import Tag
 from .making import Writer, create
 from .push import TablePush
-from .reader import Host
 from .ring import Ring
 from .sparse import folding as rows
 from .sparse.push import RowPush
