@@ -29,6 +29,7 @@ from .errors import (
 )
 from .job import Job, list_jobs
 from .replica import Replica
+from .shares import Shares
 from .sparse import SparseTable
 from .status import JobStatus
 from .table import Table
@@ -51,6 +52,7 @@ __all__ = [
     "SSPError",
     "ServerRefused",
     "ServerUnavailable",
+    "Shares",
     "SparseTable",
     "StateLost",
     "Superseded",
