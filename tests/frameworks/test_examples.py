@@ -1,0 +1,74 @@
+"""The examples run as their first lines say, on small settings, and learn."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from remote import environment
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+pytestmark = pytest.mark.skipif(not EXAMPLES.exists(), reason="the tests do not stand in a checkout")
+
+
+def launched(server: str, example: str, *arguments: object, workers: int = 2, staleness: str = "3") -> list[float]:
+    """The first number that each worker prints after its name."""
+    command = [sys.executable, "-m", "ssp_redis", "launch", "-n", workers, "--staleness", staleness]
+    done = subprocess.run(
+        [str(word) for word in [*command, EXAMPLES / example, *arguments]],
+        env=environment(SSP_REDIS_SERVER=server),
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.findall(r"worker \w+: [a-z ]*([0-9.]+)", done.stdout + done.stderr)
+    assert len(found) == workers, done.stdout + done.stderr
+    return [float(number) for number in found]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("example", "needs", "least"),
+    [
+        ("digits_torch.py", ["torch"], 0.85),
+        ("digits_sklearn.py", [], 0.8),
+        ("digits_jax.py", ["jax", "optax"], 0.85),
+        ("digits_keras.py", ["keras", "jax"], 0.7),
+    ],
+)
+def test_digits(
+    server_binary: str, example: str, needs: list[str], least: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ["sklearn", *needs]:
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    assert min(launched(server_binary, example, "--epochs", 2 if "keras" in example else 6)) > least
+
+
+def test_the_clock_alone_keeps_five_processes_within_three_steps(server_binary: str, tmp_path: Path) -> None:
+    leads = launched(server_binary, "clock_only.py", tmp_path, "--steps", 60, "--pause", 0.003, workers=5)
+    assert 1 <= max(leads) <= 3
+
+
+def test_matrix_factorization(server_binary: str) -> None:
+    small = ["--users", 200, "--items", 50, "--ratings", 10_000, "--epochs", 8, "--batch", 128]
+    assert max(launched(server_binary, "matrix_factorization.py", *small)) < 0.4, "the ratings' deviation is 2"
+
+
+@pytest.mark.parametrize("staleness", ["0", "5", "inf"])
+def test_evolution(server_binary: str, staleness: str) -> None:
+    held = launched(server_binary, "evolution.py", "--steps", 40, "--longest", 200, staleness=staleness)
+    assert min(held) > 100, "a policy of zeros holds it for about 10"
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_is_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) < 60
