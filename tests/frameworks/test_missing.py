@@ -9,7 +9,7 @@ import pytest
 from remote import environment
 
 #: Adapter (and extra), and what it imports.
-MODULES = {"torch": "torch", "sklearn": "sklearn", "jax": "jax", "keras": "keras"}
+MODULES = {"torch": "torch", "sklearn": "sklearn", "jax": "jax", "keras": "keras", "tensorflow": "tensorflow"}
 
 
 def run(source: str) -> str:
