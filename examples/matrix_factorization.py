@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--rank", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--lr", type=float, default=0.2)
+    parser.add_argument("--lr", type=float, default=0.1)
     args = parser.parse_args()
 
     random = np.random.default_rng(0)  # the same ratings for everyone
