@@ -115,6 +115,8 @@ class Clock:
         self.losses: list[Loss] = []
         #: Called after a new epoch with (first lost clock, clock); returns what became of the deltas.
         self.on_rollback: Callable[[int, int], list[Loss]] = lambda first, clock: []
+        #: Called on every new connection: what is at its other end may have forgotten what this worker knows of.
+        self.on_connect: Callable[[], None] = lambda: None
         #: Called with the end of the log, its last tags, the min and the membership when they were announced.
         self.on_tags: Callable[[int, list[str], int, int], None] | None = None
         #: Called when the membership changed.
@@ -175,7 +177,7 @@ class Clock:
         self.clock = self.local = joined.standing.clock
         self.standing = joined.standing
         self._known(joined.position, joined.tag)
-        self.link.greet = self._greet
+        self.link.greet = self._meet
         self._member = True
 
     def leave(self, why: str = "left", after: Callable[[Wire, int], None] = lambda wire, left: None) -> None:
@@ -270,6 +272,11 @@ class Clock:
             self.on_members()
 
     # -- sync --------------------------------------------------------------------------------------------------------
+
+    def _meet(self, wire: Wire) -> None:
+        """What is said first on a new connection."""
+        self.on_connect()
+        self._greet(wire)
 
     def _greet(self, wire: Wire) -> None:
         """Sync: first on every new connection, and whenever the store and this worker disagree."""

@@ -426,7 +426,7 @@ class Worker:
         if self._store is None:
             clock = self._clock
             self._store = store = Store(clock, clock.keys, clock.workers)
-            clock.on_tags = store.overhear
+            clock.on_tags, clock.on_connect = store.overhear, store.doubt
             clock.on_fenced = store.fenced
         return self._store
 

@@ -31,6 +31,8 @@ class Reader:
         self.scripts = StoreScripts(job, self.keys)
         self.log = Log()
         self.bases: dict[str, tuple[int, int]] = {}
+        #: The bases are as they were read on a connection that was lost since.
+        self.doubted = False
         self.views: dict[str, View] = {}
         self.sparse: dict[str, RowView] = {}
         #: Of the moment at which the log's end was read: epoch, membership, and the min clock of the others.
@@ -90,6 +92,9 @@ class Reader:
         known = self.log.end if self.log.known and self.epoch == caller.epoch else -1
         try:
             read = self.scripts.read(wire, caller.run, epoch, caller.worker, known)
+            if known < 0 and not read.tags and read.end and caller.incarnation:
+                # the bases hold it all; but without the last tag nothing would tell, should the store once be older
+                read = self.scripts.read(wire, caller.run, epoch, caller.worker, read.end - 1)
         except Refusal as refusal:
             if refusal.code is not Code.TRIMMED:
                 raise
@@ -100,6 +105,10 @@ class Reader:
             self.log.begin(read.end, read.tags)
         else:
             self.log.extend(read.tags)
+        if self.doubted and any(read.bases.get(name, base) < base for name, base in self.bases.items()):
+            for rowed in self.sparse.values():
+                rowed.forget()  # it has dropped what had gone into a base that is no more
+        self.doubted = False
         self.bases.update(read.bases)
         if self.epoch not in (-1, read.epoch):
             for view in self.opened():
@@ -107,6 +116,13 @@ class Reader:
         self.epoch, self.membership, self.others = read.epoch, read.membership, read.others
         self.at, self.own, self.complete = self.host.local, self.host.clock, read.min_clock
         self._learned(len(read.tags))
+
+    def doubt(self) -> None:
+        """A connection was lost: read the bases' versions again before a slot is taken for free.
+
+        A commit alone leaves no trace in the log: a server that has forgotten one is found out by nobody.
+        """
+        self.doubted = True
 
     def hear(self, tags: Tags, membership: int) -> None:
         """A tick brought the tags since the end that was known."""

@@ -99,6 +99,8 @@ class Store(Writer):
             need = self.ring.needs(layout.number, layout.slots)
             if need == 0:
                 return
+            if self.doubted:
+                self.host.run(self.learn)
             late = [share for share in range(layout.shares) if self.folder.base(view, share) < need]
             if not late:
                 return
@@ -182,6 +184,11 @@ class Store(Writer):
         sweep.delete_rings(wire, self.keys, sorted(names - needed))
         if doubtful:
             wire.call("SADD", self.keys.rings, *sorted(doubtful))
+
+    def doubt(self) -> None:
+        """Nor count commits that were announced by the server as it was."""
+        super().doubt()
+        self.folder.close()
 
     # -- rollback ----------------------------------------------------------------------------------------------------
 

@@ -527,3 +527,45 @@ def test_a_member_that_the_server_forgot_is_one_again(past: Past) -> None:
     assert first.members == second.members == ["0", "1"]
     for worker in (first, second):
         worker.leave()
+
+
+def test_a_commit_that_alone_is_forgotten_costs_no_delta(past: Past) -> None:
+    """No entry of the log tells of it: who pushes asks where the bases stand before a slot is written over."""
+    shape = (100_000,)  # three slots
+    worker = ssp_redis.join(past.url, job="j", worker=0)
+    table = worker.table("w", np.zeros(shape))
+    for _ in range(3):
+        table.inc(np.ones(shape))
+        worker.advance()
+    past.remember()
+    store = worker._store
+    store.folder.fold(store.views["w"], list(range(table._view.layout.shares)))
+    assert {version for version, _ in store.bases.values()} == {4}
+    past.return_to_it()
+    worker._clock.sync()
+    table.inc(np.ones(shape))
+    worker.advance()
+    assert (Job(past.url, "j").table("w").get() == 4).all()
+    assert worker.stats()["epoch"] == 1
+    worker.leave()
+
+
+def test_who_found_all_in_the_bases_notices_that_it_is_forgotten(past: Past) -> None:
+    """Its view holds deltas of which it has seen no tag."""
+    first = ssp_redis.join(past.url, job="j", worker=0, staleness=1)
+    second = ssp_redis.join(past.url, job="j", worker=1, staleness=1)
+    table = first.table("w", np.zeros(100))
+    past.remember()
+    table.inc(np.ones(100))
+    first.advance()
+    table.get()
+    store = first._store
+    store.folder.fold(store.views["w"], [0])
+    copy = second.table("w")
+    assert (copy.get() == 1).all()
+    past.return_to_it()
+    first.detach()
+    second._clock.sync()
+    assert second.stats()["epoch"] == 2
+    assert (copy.get() == 0).all()
+    second.leave()

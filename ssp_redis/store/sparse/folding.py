@@ -132,6 +132,8 @@ def make_room(store: Store, view: RowView) -> None:
     layout = view.layout
     for attempt in range(64):
         need = store.ring.needs(layout.number, layout.slots)
+        if need and store.doubted:
+            store.host.run(store.learn)
         late = [share for share in range(layout.shares) if base(store, view, share) < need]
         if not late:
             return
@@ -144,6 +146,8 @@ def make_room(store: Store, view: RowView) -> None:
 
 def spent(store: Store, view: RowView, least: int = LARGE) -> list[int]:
     """Slots of at least so many bytes that every base is past."""
+    if store.doubted:
+        return []
     low = min(base(store, view, share) for share in range(view.layout.shares))
     written = view.slots_of(store.ring)
     return [slot for slot, what in written.items() if what.nbytes >= least and what.version <= low]

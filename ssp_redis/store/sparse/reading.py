@@ -40,7 +40,7 @@ def read(reader: Reader, view: RowView, wanted: Array, renew: bool, learn: bool)
 
     def attempt(wire: Wire) -> Array | None:
         nonlocal learn
-        if renew or view.end < 0:
+        if renew or view.end < 0 or reader.doubted:
             ask, learn = learn, True
             if not advance(reader, view, wire, ask):
                 return None
@@ -69,7 +69,7 @@ def advance(reader: Reader, view: RowView, wire: Wire, learn: bool) -> bool:
     Returns False when one was overwritten meanwhile; then the view starts again from the bases.
     """
     log = reader.log
-    if learn or not log.known or reader.epoch != reader.host.caller.epoch:
+    if learn or reader.doubted or not log.known or reader.epoch != reader.host.caller.epoch:
         reader.learn(wire)
     floor = _floor(reader, view)
     if floor < 0:
