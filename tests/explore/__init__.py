@@ -4,5 +4,5 @@
 what each process knows), ``moves`` what can happen next, ``client`` what a process makes of an answer, ``rules`` what
 must hold after it, ``walk`` the search.
 ``python -m tests.explore --help`` from the checkout runs it by hand; ``test_explore.py`` runs it in the suite, and
-plants the faults of ``faults.py``, each of which it must find.
+plants the faults of ``faults.py``, each of which it must find. ``store`` does the same for tables.
 """

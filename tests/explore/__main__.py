@@ -9,11 +9,18 @@ from ssp_redis.server import EmbeddedServer
 
 from .engine import Engine
 from .moves import Bounds
+from .store import byhand
 from .walk import Report, Walk
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.explore", description=__doc__)
+    if "--store" in sys.argv:
+        return byhand.main([word for word in sys.argv[1:] if word != "--store"])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.explore",
+        description=__doc__,
+        epilog="--store walks the steps of tables instead, with options of its own: --store --help.",
+    )
     parser.add_argument("--server", help="binary of the server (default: as ssp-redis launch)")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--depth", type=int, default=10, help="moves (default 10)")

@@ -45,10 +45,7 @@ class Report:
 
     def __str__(self) -> str:
         extent = "the whole space" if self.whole else f"to depth {self.depth}"
-        return (
-            f"{self.states:,} states, {self.edges:,} edges ({self.calls:,} calls, each replayed), {extent}, "
-            f"{self.seconds:.1f} s"
-        )
+        return f"{self.states:,} states, {self.edges:,} edges ({self.calls:,} calls), {extent}, {self.seconds:.1f} s"
 
 
 class Walk:
