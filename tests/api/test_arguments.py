@@ -33,13 +33,16 @@ NAMES = ["", " ", "a b", "a{b}", "a:b", "a*", "x" * 65, "naïve", "a\n", "a/b", 
     + [({"recheck": value}, f"recheck {value!r}") for value in (0, -1, math.nan, math.inf)]
     + [({"reconnect_timeout": value}, f"reconnect_timeout {value!r}") for value in (0, -1, math.nan)]
     + [({"timeout": value}, f"timeout {value!r}") for value in (-1, math.nan)]
-    + [({"refresh": value}, f"refresh {value!r}") for value in (0, -1)],
+    + [({"refresh": value}, f"refresh {value!r}") for value in (0, -1)]
+    + [({name: value}, f"{name} {value!r}") for name in ("reproducible", "strict") for value in (2, 1, 0.0, "yes")]
+    + [({"worker": value}, f"worker {value!r}") for value in (True, False, 1.5)]
+    + [({"url": value}, f"url {value!r}") for value in (5, b"redis://x", True)],
     ids=repr,
 )
 def test_join_refuses(client: redis.Redis, url: str, settings: dict[str, Any], culprit: str) -> None:
     before = client.info("stats")["total_connections_received"]
     with pytest.raises(UsageError) as caught:
-        ssp_redis.join(url, **({"job": "never", "timeout": 5} | settings))
+        ssp_redis.join(**({"url": url, "job": "never", "timeout": 5} | settings))
     assert culprit in str(caught.value)
     assert isinstance(caught.value, ValueError)
     assert client.info("stats")["total_connections_received"] == before
@@ -193,6 +196,65 @@ class TestTables:
             worker.table(name, np.zeros(3))
         with pytest.raises(UsageError, match="table"):
             worker.table(name)
+
+    @pytest.mark.parametrize("name", [None, True, 1.5, b"w", ("w",)])
+    def test_a_table_whose_name_is_no_text(self, worker: Worker, name: Any) -> None:
+        for make in (worker.table, worker.sparse_table):
+            with pytest.raises(UsageError, match="table .* is not a name"):
+                make(name)
+
+    @pytest.mark.parametrize("count", ["x", -1, 1.5, None, True])
+    def test_clocks_that_are_no_number(self, worker: Worker, count: Any) -> None:
+        with pytest.raises(UsageError, match="clocks"):
+            next(worker.clocks(count))
+
+    @pytest.mark.parametrize(
+        ("dims", "dtype"),
+        [
+            ((4, 200_000_000), "float32"),
+            ((4, 70_000_000), "float64"),
+            ((4, 140_000_000), "float16"),
+            ((2, 1 << 40, 1 << 40), "float32"),
+            ((1 << 40, 1 << 40), "int64"),
+        ],
+    )
+    def test_sparse_rows_that_no_value_of_the_server_holds(
+        self, worker: Worker, dims: tuple[int, ...], dtype: str, url: str, job: str
+    ) -> None:
+        with pytest.raises(UsageError, match="table s: a row of .* is more than a value in Redis holds"):
+            worker.sparse_table("s", dims, dtype)
+        assert [table.name for table in Job(url, job).status().tables] == ["w"]
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [{"shape": shape} for shape in ("ab", "34", 5, (2.5, 3), ([1], 2), (None,), {}, (), (0, 3), (-1, 3), (3, 0))]
+        + [{"shape": (1 << 64, 2)}, {"shape": (10**400, 2)}]
+        + [{"dtype": dtype} for dtype in ("nonsense", object, "U3", 7, [1])]
+        + [{"seed": seed} for seed in ("x", 1.5, None, -1, 1 << 63)]
+        + [{"scale": scale} for scale in ("x", None, math.nan, math.inf)],
+        ids=repr,
+    )
+    def test_sparse_tables_that_make_no_sense(self, worker: Worker, wrong: dict[str, Any], url: str, job: str) -> None:
+        right: dict[str, Any] = {"shape": (4, 2), "dtype": np.float32, "initializer": "normal"}
+        with pytest.raises(UsageError, match="table s"):
+            worker.sparse_table("s", **(right | wrong))
+        assert [table.name for table in Job(url, job).status().tables] == ["w"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_sparse_table_of_the_largest_scale_has_finite_rows(join: Join, dtype: str) -> None:
+    largest = float(np.finfo(dtype).max) / 9.01
+    table = join(0).sparse_table("s", (5000, 4), dtype, "normal", scale=largest)
+    assert np.isfinite(table.get(np.arange(5000))).all()
+
+
+@pytest.mark.parametrize("timeout", [10**400, 1e300, 10**9])
+def test_a_timeout_of_ages(join: Join, timeout: Any) -> None:
+    worker = join(0)
+    assert worker.tick(timeout=timeout) == 1
+    assert worker.advance(timeout=timeout) == 2
+    worker.wait(timeout=timeout)
+    worker.barrier(timeout=timeout)
 
 
 def test_a_table_that_is_not_there(join: Join, url: str, job: str) -> None:

@@ -69,3 +69,12 @@ def test_delete_never_guesses_which_job(ssp: Run, own_server: Any) -> None:
     with join(own_server.url, job="only", worker=0):
         pass
     assert "which job?" in ssp("delete", "--url", own_server.url, code=2).err
+
+
+def test_the_staleness_of_a_reproducible_job_stays_0(ssp: Run, url: str, job: str) -> None:
+    with join(url, job=job, worker=0, workers=1, reproducible=True) as worker, Job(url, job) as view:
+        done = ssp("set", job, "--staleness", "2", "--url", url, code=2)
+        assert f"job {job} is reproducible, so its staleness stays 0" in done.err
+        assert view.status().staleness == 0
+        assert worker.tick(timeout=5) == 1
+        worker.leave("done")

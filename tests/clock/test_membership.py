@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import redis
 from fixtures import background, blocked
@@ -634,3 +635,35 @@ def test_callbacks_hear_of_members(join: Join, url: str, job: str) -> None:
     worker.tick(timeout=5)
     assert heard[-1] == ["0"]
     assert os.getpid() == Job(url, job).status().members[0].pid
+
+
+def test_leave_leaves_whatever_committing_raises(join: Callable[..., Worker], url: str, job: str) -> None:
+    """An error of the program's own, here in what it wants to be called for, keeps no membership and no heartbeat."""
+    worker = join(0, staleness=3)
+    table = worker.table("w", np.zeros(3))
+    worker.on_members(lambda members: 1 / 0)
+    join(1)
+    table.inc(np.ones(3))
+    with pytest.raises(ZeroDivisionError):
+        worker.leave()
+    assert [member.worker for member in Job(url, job).status().members] == ["1"]
+    beat = worker._clock._heartbeat
+    assert beat is not None
+    eventually(lambda: not beat.is_alive())
+    worker.leave()  # there is nothing left to do
+    with pytest.raises(SSPError, match="has left"):
+        worker.tick()
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_a_refused_tick_has_not_happened(join: Callable[..., Worker], url: str, job: str, added: bool) -> None:
+    worker = join(0, staleness=3)
+    table = worker.table("w", np.zeros(3))
+    worker.tick(timeout=5)
+    Job(url, job).evict("0")
+    if added:
+        table.inc(np.ones(3))
+    for _ in range(2):
+        with pytest.raises(Evicted):
+            worker.tick(timeout=5)
+        assert worker.clock == worker.stats()["clock"] == 1

@@ -9,7 +9,9 @@ import sys
 import time
 from collections.abc import Callable
 
+import numpy as np
 import pytest
+from fixtures import background
 
 import ssp_redis
 from ssp_redis import Job, JobMismatch, UsageError
@@ -125,3 +127,58 @@ def test_a_job_is_reproducible_from_its_beginning_or_not_at_all(url: str, job: s
     with ssp_redis.join(url, job=job, worker=0):
         with pytest.raises(JobMismatch, match="reproducible"):
             ssp_redis.join(url, job=job, worker=1, reproducible=True)
+
+
+@pytest.mark.parametrize("staleness", [1, None])
+def test_the_staleness_of_such_a_job_stays_0(url: str, job: str, staleness: float | None) -> None:
+    """Also when the promise was broken: what was read before would not tell of it."""
+    worker = ssp_redis.join(url, job=job, worker=0, workers=1, reproducible=True)
+    with Job(url, job) as outside:
+        for promise in ("yes", "broken"):
+            assert outside.status().reproducible == promise
+            with pytest.raises(UsageError, match=f"job {job} is reproducible, so its staleness stays 0"):
+                outside.set_staleness(staleness)
+            assert outside.status().staleness == 0
+            outside.set_staleness(0)
+            if promise == "yes":
+                worker.tick(10)
+                outside.evict("0")
+    worker.detach()
+
+
+def reads_of(url: str, job: str, elements: int, within: str) -> list[bytes]:
+    """What worker 0 of 2 reads at the end of each clock, after ``within`` has happened in the middle of it."""
+    place = {"job": job, "workers": 2, "reproducible": True, "timeout": 20.0}
+    joining = background(ssp_redis.join, url, worker=1, **place)
+    worker, other = ssp_redis.join(url, worker=0, **place), joining.result(20)  # type: ignore[arg-type]
+    table = worker.table("w", np.full(elements, 0.1, np.float32))
+    seen = []
+    for clock in range(12):
+        draw = np.random.default_rng(clock)
+        *deltas, last = [(draw.standard_normal(elements) * 10.0**power).astype(np.float32) for power in (1, -1, 0, 2)]
+        for delta in deltas:
+            table.inc(delta)
+            if within != "nothing":
+                table.get()
+            if within == "return":
+                other.detach()
+                other = ssp_redis.join(url, worker=1, **place)  # type: ignore[arg-type]
+                worker._clock.sync()  # as after a reconnection
+        other.table("w").inc(last)
+        seen.append(table.get().tobytes())
+        ticking = background(other.tick, 20)
+        worker.tick(20)
+        ticking.result(20)
+        seen.append(table.get().tobytes())
+    other.detach()
+    worker.detach()
+    return seen
+
+
+@pytest.mark.parametrize("elements", [7, 16, 17, 300])
+@pytest.mark.parametrize("within", ["read", "return"])
+def test_what_happens_in_the_middle_of_a_clock_changes_no_bit(
+    url: str, new_job: Callable[[], str], elements: int, within: str
+) -> None:
+    """Reads, and a worker that returns; tables of at most 64 bytes keep their value laid out between reads."""
+    assert reads_of(url, new_job(), elements, within) == reads_of(url, new_job(), elements, "nothing")

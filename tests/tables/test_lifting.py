@@ -53,3 +53,37 @@ def test_bases_that_nobody_moves_on_are_lifted(
         assert (view.table("quiet").get() == float(touched)).all()
         assert (view.table("large").get() == float(touched)).all()
         assert (view.table("rows").get([7, 8]) == [[float(touched)] * 2, [0.0] * 2]).all()
+
+
+@pytest.mark.parametrize("touched", [False, True])
+@pytest.mark.parametrize("uses", ["nothing", "a table of its own"])
+def test_lifting_opens_no_table_that_the_worker_does_not_use(
+    join: Callable[..., Worker], client: redis.Redis, url: str, job: str, uses: str, touched: bool
+) -> None:
+    """Nor does the log grow where tables are there that no member has opened."""
+    with join("gone") as first:
+        quiet, large = first.table("quiet", np.zeros(3)), first.table("large", np.zeros(9000))
+        rows = first.sparse_table("rows", (100, 2))
+        if touched:
+            quiet.inc(np.ones(3))
+            large.inc(np.ones(9000))
+            rows.inc(np.ones((1, 2), np.float32), [7])
+        first.tick()
+        worker = join("busy")
+    busy = worker.table("busy", np.zeros(1)) if uses != "nothing" else None
+    store = worker._store
+    before = (set(store.views), set(store.sparse)) if store else None
+    longest = 0
+    for clock in range(2 * EVERY + 128):
+        if busy:
+            busy.inc(np.ones(1))
+        worker.tick()
+        if clock % 64 == 0:
+            longest = max(longest, client.llen(f"ssp:{{{job}}}:log"))
+    assert EVERY <= longest < 1.5 * EVERY
+    assert worker._store is store
+    assert ((set(store.views), set(store.sparse)) if store else None) == before
+    with Job(url, job) as view:
+        assert (view.table("quiet").get() == float(touched)).all()
+        assert (view.table("large").get() == float(touched)).all()
+        assert (view.table("rows").get([7, 8]) == [[float(touched)] * 2, [0.0] * 2]).all()
