@@ -103,7 +103,7 @@ def described(
         kind = np.dtype(dtype)
         dims = tuple(operator.index(size) for size in shape)
         seed, scale = operator.index(seed), float(scale)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"table {name}: a shape, dtype, seed or scale that is none: {error}") from None
     if kind.name not in DTYPES:
         raise UsageError(f"table {name}: {kind} is not supported, use one of {', '.join(DTYPES)}")
@@ -117,9 +117,9 @@ def described(
         raise UsageError(f"table {name}: rows of {kind} begin as zeros, not {initializer}")
     if not 0 <= seed < 1 << 63:
         raise UsageError(f"table {name}: seed {seed!r} is not a whole number from 0 up")
-    # a normal value is hardly ever more than nine times its standard deviation
-    if not math.isfinite(scale) or (
-        kind.kind != "i" and not np.isfinite(np.array(9 * scale).astype(dtype_of(kind.name)))
-    ):
+    with np.errstate(over="ignore"):
+        # a normal value is hardly ever more than nine times its standard deviation
+        largest = np.array(9 * scale).astype(dtype_of(kind.name)) if kind.kind != "i" else np.array(0)
+    if not math.isfinite(scale) or not np.isfinite(largest):
         raise UsageError(f"table {name}: scale {scale!r} makes rows that {kind} does not hold")
     return RowLayout.new(name, kind.name, dims, workers, initializer, seed, scale)

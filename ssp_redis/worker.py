@@ -271,8 +271,7 @@ class Worker:
             # a second tick after a timed-out wait would take the lead to s + 2
             self.wait(timeout)
         clock.usable()
-        self._half = True
-        clock.local += 1
+        clock.local, self._half = clock.local + 1, True
         if clock.ahead >= self._flush_every or not clock.admitted:
             self._commit()
 

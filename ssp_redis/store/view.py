@@ -130,8 +130,9 @@ class View:
             if self._lent is not None and delta.base is self._lent:
                 self.open, self._lent = self._lent, None
             elif self._spare:
-                self.open = self._spare.pop()
-                self.open[:] = delta
+                first = self._spare.pop()
+                first[:] = delta
+                self.open = first  # not before: an interruption (Ctrl-C) would leave what is anything
             else:
                 self.open = delta.copy()
         else:
@@ -142,9 +143,9 @@ class View:
             if total.dtype.kind == "f" and not np.isfinite(total).all():
                 self._spare.append(total)
                 return False
+            before, self.open = self.open, total
             if len(self._spare) < 2:
-                self._spare.append(self.open)
-            self.open = total
+                self._spare.append(before)
         return True
 
     def add_rows(self, delta: Array, rows: NDArray[np.intp]) -> bool:
@@ -205,9 +206,8 @@ class View:
     def thaw(self) -> bool:
         """What was frozen was never sent (an interruption): it belongs to the open clock still. Is anything open?"""
         if self.frozen is not None:
-            if self.open is not None:
-                self.frozen += self.open
-            self.open, self.frozen, self._laid = self.frozen, None, None
+            again = self.frozen if self.open is None else self.frozen + self.open
+            self.open, self.frozen, self._laid = again, None, None
         return self.open is not None
 
     def freeze(self) -> None:

@@ -216,6 +216,7 @@ class TestTables:
             ((4, 140_000_000), "float16"),
             ((2, 1 << 40, 1 << 40), "float32"),
             ((1 << 40, 1 << 40), "int64"),
+            ((2, 10**400), "float32"),
         ],
     )
     def test_sparse_rows_that_no_value_of_the_server_holds(
@@ -231,7 +232,7 @@ class TestTables:
         + [{"shape": (1 << 64, 2)}, {"shape": (10**400, 2)}]
         + [{"dtype": dtype} for dtype in ("nonsense", object, "U3", 7, [1])]
         + [{"seed": seed} for seed in ("x", 1.5, None, -1, 1 << 63)]
-        + [{"scale": scale} for scale in ("x", None, math.nan, math.inf)],
+        + [{"scale": scale} for scale in ("x", None, math.nan, math.inf, 1e38, 1e300, 10**400)],
         ids=repr,
     )
     def test_sparse_tables_that_make_no_sense(self, worker: Worker, wrong: dict[str, Any], url: str, job: str) -> None:

@@ -140,7 +140,7 @@ def sparse_rows(worker: Worker) -> tuple[Add, Read]:
 INCS = [inline, slotted, tiny_rows, few_rows, all_rows, sparse_rows]
 
 
-@pytest.mark.parametrize("kind", INCS[2:])
+@pytest.mark.parametrize("kind", INCS)
 @pytest.mark.parametrize("before", [0, 1, 2])
 @pytest.mark.parametrize("look", [False, True])
 def test_an_inc_that_is_interrupted_at_any_line_adds_all_or_nothing(
@@ -335,7 +335,7 @@ def test_after_a_wait_timeout_the_next_call_finishes_the_wait_and_ticks(
         slow.wait(10)
 
 
-@pytest.mark.parametrize("added", [True])
+@pytest.mark.parametrize("added", [False, True])
 def test_an_advance_that_is_interrupted_at_any_line_and_said_again_is_one_clock(
     join: Callable[..., Worker], added: bool
 ) -> None:

@@ -56,7 +56,7 @@ class RowLayout:
         size = math.prod(shape[1:]) * np.dtype(HALVES.get(dtype, dtype)).itemsize
         if size + 128 > LARGEST:
             raise UsageError(
-                f"table {name}: a row of {size / 2**20:.0f} MiB is more than a value in Redis holds (512 MiB): use "
+                f"table {name}: a row of {size >> 20} MiB is more than a value in Redis holds (512 MiB): use "
                 "more and smaller rows"
             )
         return cls(0, name, 0, dtype, shape, min(workers, _SHARES, shape[0]), _SLOTS, initializer, seed, scale)
