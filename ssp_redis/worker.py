@@ -296,17 +296,17 @@ class Worker:
 
     def _fold_while_waiting(self, store: Store, deadline: float | None) -> None:
         """A wait that is not over at once is time to sum what is in, for oneself and for those who are late."""
-        pause = max(_IDLE, 2 * self._last_push)
+        pause, long = max(_IDLE, 2 * self._last_push), False
         while store.folder.idles:
             left = math.inf if deadline is None else deadline - time.monotonic()
             if left <= 0 or self._clock.briefly(min(pause, left)) or self._clock.standing.stopped:
                 return
             begun = time.perf_counter()
-            busy = store.folder.idle(self.clock)
+            busy = store.folder.idle(self.clock, long)
             self._pull_seconds += time.perf_counter() - begun
-            if not busy:
+            if not busy and long:
                 return
-            pause *= 2
+            pause, long = 2 * pause, True
 
     def barrier(self, timeout: float | None = None) -> None:
         """Block until every member's clock is at least mine."""

@@ -45,7 +45,7 @@ class Folder:
         self._round = _LEAST
         #: Of a share whose owner was late: reads until it is waited for again, and the number of reads last time.
         self._distrust: dict[str, tuple[int, int]] = {}
-        self._idle_end = -1
+        self._idle_end = (-1, False)
         #: Length of the log from which on something is due to be folded, as long as the scene is the same.
         self._tend_at, self._tended = 0, (-1, -1, 0)
 
@@ -241,19 +241,24 @@ class Folder:
     def _large(self) -> list[View]:
         return [view for view in self._store.views.values() if not view.layout.small and view.master_known]
 
-    def idle(self, clock: int) -> bool:
+    def idle(self, clock: int, long: bool) -> bool:
         """While there is nothing else to do: sum what is in, for oneself and for those who are late.
+
+        Args:
+            long: somebody is really late. Else only what is mine is summed, and published when all of it is in.
 
         Returns False when there was nothing to fold.
         """
         store = self._store
         store.host.run(store.learn)
-        if store.log.end == self._idle_end:
+        if (store.log.end, long) == self._idle_end:
             return False
-        self._idle_end = store.log.end
+        self._idle_end = (store.log.end, long)
         for view in self._large():
             mine = [share for share in range(view.layout.shares) if self._mine(share, clock)]
             store.bring(view, mine, learn=False)
+            if not long:
+                continue
             self.publish(view, [share for share in mine if self._behind(view, share, store.horizon()) > 2])
             others = [share for share in range(view.layout.shares) if share not in mine]
             self.listen(0.0)
