@@ -106,6 +106,9 @@ def launch(
     """
     if target.is_script and straggle:
         raise click.UsageError("--straggle slows tasks; a script has to be slow by itself")
+    started = {None, *map(str, range(workers))}
+    if strangers := [rule.text for rules in straggle for rule in rules if rule.worker not in started]:
+        raise click.UsageError(f"--straggle {strangers[0]}: the workers started here are 0 to {workers - 1}")
     if target.task is not None:
         task = target.make()
         clocks = task.clocks(workers) if clocks is None else clocks

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 
+from click.testing import CliRunner
+
+from ssp_redis.cli import main
 from ssp_redis.cli.straggle import Drag, Straggle, StraggleType
 
 
@@ -17,6 +20,12 @@ def test_a_rule_names_whom_it_slows_and_how() -> None:
         Straggle("b:20ms@10%", "b", 1.0, 0.02, 0.1),
         Straggle("1.5s", None, 1.0, 1.5, 1.0),
     ]
+
+
+def test_a_rule_for_somebody_who_is_not_started_is_refused() -> None:
+    done = CliRunner().invoke(main, ["launch", "linreg", "-n", "2", "--straggle", "1:2x,9:3x"])
+    assert done.exit_code == 2
+    assert "--straggle 9:3x: the workers started here are 0 to 1" in done.output
 
 
 def test_only_those_named_are_slowed() -> None:
