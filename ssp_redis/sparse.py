@@ -117,9 +117,11 @@ def described(
         raise UsageError(f"table {name}: rows of {kind} begin as zeros, not {initializer}")
     if not 0 <= seed < 1 << 63:
         raise UsageError(f"table {name}: seed {seed!r} is not a whole number from 0 up")
+    if not math.isfinite(scale):
+        raise UsageError(f"table {name}: scale {scale!r} is not a number")
     with np.errstate(over="ignore"):
         # a normal value is hardly ever more than nine times its standard deviation
         largest = np.array(9 * scale).astype(dtype_of(kind.name)) if kind.kind != "i" else np.array(0)
-    if not math.isfinite(scale) or not np.isfinite(largest):
+    if not np.isfinite(largest):
         raise UsageError(f"table {name}: scale {scale!r} makes rows that {kind} does not hold")
     return RowLayout.new(name, kind.name, dims, workers, initializer, seed, scale)
