@@ -14,10 +14,8 @@ from .host import Host
 from .layout import Layout
 from .log import Log, Tag
 from .sparse.view import RowView
+from .tries import Tries
 from .view import Taken, View
-
-#: A view that cannot be read whole after so many tries, each from the newest base, is gone, not just overwritten.
-_TRIES = 8
 
 
 class Reader:
@@ -225,7 +223,8 @@ class Reader:
             work = view.plan(wanted, self.log, end, self.bases, self.epoch, self.host.caller.incarnation)
             return view.bring(wire, wanted, work, end)
 
-        for _ in range(_TRIES):
+        tries = Tries(self)
+        while tries.more:
             if self.host.run(attempt):
                 return
         raise StateLost(

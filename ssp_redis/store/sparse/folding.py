@@ -12,6 +12,7 @@ from ...connection import Wire, command
 from ...errors import ServerRefused
 from ...lua import Code, Refusal
 from ..blob import rows_header
+from ..tries import Tries
 from .exchange import records
 from .push import LARGE, keys_of
 from .reading import advance, current, lost, purge
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _HEAVY = 2 << 20
 #: So many bytes in slots that all bases are past are deleted at once; less waits for the next push.
 _MUCH = 1 << 20
-_TRIES = 8
 
 
 def base(store: Store, view: RowView, share: int) -> int:
@@ -78,7 +78,8 @@ def fold(store: Store, view: RowView, shares: list[int]) -> None:
             return False
         return all(_fold_share(store, view, wire, share) for share in shares)
 
-    for _ in range(_TRIES):
+    tries = Tries(store)
+    while tries.more:
         if store.host.run(attempt):
             break
     else:

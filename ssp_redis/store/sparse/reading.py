@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...connection import Wire
 from ...errors import StateLost
+from ..tries import Tries
 from .exchange import read_base, read_numbers, read_rows
 from .pending import Match, Piece, numbers_of
 from .view import RowView
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from ..reader import Reader
 
 Array = NDArray[Any]
-#: Rows that cannot be read after so many tries, each from the newest bases, are gone, not just overwritten.
-_TRIES = 8
+#: How often rows are looked for while the view moves on, before all of it is begun again.
+_ROUNDS = 8
 
 
 def read(reader: Reader, view: RowView, wanted: Array, renew: bool, learn: bool) -> Array:
@@ -46,7 +47,8 @@ def read(reader: Reader, view: RowView, wanted: Array, renew: bool, learn: bool)
                 return None
         return current(reader, view, wire, wanted)
 
-    for _ in range(_TRIES):
+    tries = Tries(reader)
+    while tries.more:
         values = reader.host.run(attempt)
         if values is not None:
             view.lay_over(wanted, values)
@@ -138,7 +140,7 @@ def current(reader: Reader, view: RowView, wire: Wire, wanted: Array) -> Array |
     versions = np.full(len(wanted), -1, np.int64)
     places = view.cache.find(wanted)
     known = view.cache.versions(places)
-    for _ in range(_TRIES):
+    for _ in range(_ROUNDS):
         lacking = ((versions < 0) & (known < 0)).nonzero()[0]
         if not len(lacking):
             break
