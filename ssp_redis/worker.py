@@ -442,18 +442,12 @@ class Worker:
         clock, store = self._clock, self._store
         clock.usable()
         assert store is not None
-        standing, epoch = clock.standing, clock.caller.epoch
-        taken = view.taken
-        if (
-            taken is not None
-            and clock.local - taken.clock < self._renewal()
-            and taken.serves(epoch, standing.membership, clock.local, standing.staleness)
-        ):
+        if self._serves(view):
             self._count(view)
             return
         begun = time.perf_counter()
-        known = store.at == clock.local and store.serves(epoch, standing.membership, clock.local, standing.staleness)
-        store.folder.refresh(view, not known, clock.clock, together=standing.staleness == 0)
+        together = clock.standing.staleness == 0
+        store.folder.refresh(view, not self._knows(store), clock.clock, together)
         self._clock.note_losses(store.inquest())
         store.folder.tend()
         if view.taken is None:
@@ -463,6 +457,23 @@ class Worker:
         self._plan_renewal()
         self._count(view)
         self._pull_seconds += time.perf_counter() - begun
+
+    def _serves(self, view: View | RowView) -> bool:
+        """Does the view hold what a read at this clock must hold, and is it not due for renewal?"""
+        clock, taken = self._clock, view.taken
+        standing = clock.standing
+        return (
+            taken is not None
+            and clock.local - taken.clock < self._renewal()
+            and taken.serves(clock.caller.epoch, standing.membership, clock.local, standing.staleness)
+        )
+
+    def _knows(self, store: Store) -> bool:
+        """Is the log as it is known enough for a read at this clock?"""
+        clock, standing = self._clock, self._clock.standing
+        return store.at == clock.local and store.serves(
+            clock.caller.epoch, standing.membership, clock.local, standing.staleness
+        )
 
     def _count(self, view: View | RowView) -> None:
         """How stale is what is read?"""
@@ -477,15 +488,9 @@ class Worker:
         clock, store = self._clock, self._store
         clock.usable()
         assert store is not None
-        standing, epoch = clock.standing, clock.caller.epoch
-        renew = not (
-            view.taken is not None
-            and clock.local - view.taken.clock < self._renewal()
-            and view.taken.serves(epoch, standing.membership, clock.local, standing.staleness)
-        )
+        renew = not self._serves(view)
         begun = time.perf_counter()
-        known = store.at == clock.local and store.serves(epoch, standing.membership, clock.local, standing.staleness)
-        values = reading.read(store, view, wanted, renew, not known)
+        values = reading.read(store, view, wanted, renew, not self._knows(store))
         if renew:
             self._clock.note_losses(store.inquest())
             folding.tend(store)

@@ -305,7 +305,5 @@ class Folder:
                 wire, store.host.caller, store.host.clock, name, replaces, version, tag, scratch, bases, headers, first
             )
         except Refusal as refusal:
-            if refusal.code is Code.CHANGED:
-                store.bases[name] = (int(refusal.words[0]), int(refusal.words[1]))
-            elif refusal.code is not Code.SCRATCH:
-                raise
+            if refusal.code is not Code.SCRATCH:
+                store.overtaken(name, refusal)

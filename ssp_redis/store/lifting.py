@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..connection import Wire
-from ..lua import Code, Refusal
+from ..lua import Refusal
 from .sparse import folding, making
 from .sparse.layout import KIND
 
@@ -46,9 +46,7 @@ def _move(store: Store, wire: Wire, name: str, end: int) -> None:
             wire, store.host.caller, store.host.clock, name, replaces, end, tag, [], [], [], []
         )
     except Refusal as refusal:
-        if refusal.code is not Code.CHANGED:
-            raise
-        store.bases[name] = (int(refusal.words[0]), int(refusal.words[1]))
+        store.overtaken(name, refusal)
 
 
 def _fold(store: Store, number: int, share: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..connection import ReplyError, Wire
 from ..errors import ServerRefused
+from ..lua import Code, Refusal
 from .blob import base_header
 from .claiming import obtain, publish
 from .layout import Layout
@@ -17,6 +18,12 @@ class Writer(Reader):
     """A reader that also writes: it has a ring, by whose name what it leaves behind is found."""
 
     ring: Ring
+
+    def overtaken(self, share: str, refusal: Refusal) -> None:
+        """A commit was refused because somebody was faster: take over which base stands now. Else it is raised."""
+        if refusal.code is not Code.CHANGED:
+            raise refusal
+        self.bases[share] = (int(refusal.words[0]), int(refusal.words[1]))
 
 
 def create(store: Writer, name: str, init: Array, workers: int) -> View:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...connection import Wire, command
 from ...errors import ServerRefused
-from ...lua import Code, Refusal
+from ...lua import Refusal
 from ..blob import rows_header
 from ..tries import Tries
 from .exchange import records
@@ -121,10 +121,8 @@ def _fold_share(store: Store, view: RowView, wire: Wire, share: int) -> bool:
         if view.cache.lives == life:
             view.folded(share, replaces, version)
     except Refusal as refusal:
-        if refusal.code is not Code.CHANGED:
-            raise
+        store.overtaken(name, refusal)
         view.complete.pop(share, None)
-        store.bases[name] = (int(refusal.words[0]), int(refusal.words[1]))
     return True
 
 
