@@ -94,7 +94,8 @@ class Store(Writer):
 
     def _make_room(self, view: View) -> None:
         layout = view.layout
-        view.release(min(self.folder.base(view, share) for share in range(layout.shares)))
+        if len(view.held) > layout.slots:
+            view.release(min(self.folder.base(view, share) for share in range(layout.shares)))
         for attempt in range(64):
             need = self.ring.needs(layout.number, layout.slots)
             if need == 0:
