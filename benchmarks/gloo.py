@@ -10,12 +10,13 @@ no server in between, and no process may leave, come late or be slow: that is wh
 from __future__ import annotations
 
 import datetime
+import importlib.util
 import os
 import tempfile
 import time
 
 import numpy as np
-from peers import WARM, compare
+from peers import WARM, compare, missing
 
 from ssp_redis.bench.crew import Inexact, Seat, together
 from ssp_redis.bench.load import Load
@@ -69,4 +70,6 @@ def peer(workers: int, nbytes: int, clocks: int, timeout: float) -> float:
 
 
 if __name__ == "__main__":
+    if importlib.util.find_spec("torch") is None:
+        raise missing("torch")
     compare("gloo", __doc__ or "", peer)

@@ -21,6 +21,11 @@ WARM = 4
 Peer = Callable[[int, int, int, float], float]
 
 
+def missing(package: str) -> SystemExit:
+    """The end of a program whose peer is not installed."""
+    return SystemExit(f"{sys.argv[0]}: {package} is not installed: pip install {package}")
+
+
 def compare(name: str, about: str, peer: Peer) -> None:
     """Parse the command line, measure, print.
 

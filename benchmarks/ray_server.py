@@ -14,13 +14,16 @@ import time
 from typing import Any
 
 import numpy as np
-from peers import WARM, compare
+from peers import WARM, compare, missing
+
+from ssp_redis.bench.load import Load
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-import ray
-
-from ssp_redis.bench.load import Load
+try:
+    import ray
+except ModuleNotFoundError:
+    raise missing("ray") from None
 
 
 @ray.remote(num_cpus=0)
