@@ -27,7 +27,7 @@ from .errors import (
     UsageError,
     WaitTimeout,
 )
-from .job import Job, list_jobs
+from .job import Job, JobSparseTable, JobTable, list_jobs
 from .replica import Replica
 from .shares import Shares
 from .sparse import SparseTable
@@ -43,8 +43,10 @@ __all__ = [
     "Fenced",
     "Job",
     "JobMismatch",
+    "JobSparseTable",
     "JobStatus",
     "JobStopped",
+    "JobTable",
     "Loss",
     "NonFinite",
     "Replica",

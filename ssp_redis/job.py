@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from .config import UNSET, Unset, parse_count, parse_seconds, parse_staleness, resolve_url
 from .connection import Endpoint, Wire
 from .errors import SSPError, StateLost, TableMismatch, UsageError
-from .given import Rows
+from .given import Rows, as_rows
 from .joining import Record, lost, observe
 from .keys import JobKeys, StoreKeys, check_name
 from .link import STEP, Link, persist
@@ -34,6 +35,9 @@ from .store.view import View
 from .worker import join
 
 T = TypeVar("T")
+
+#: Bytes up to which all rows of a sparse table are put into one array, whether they were ever touched or not.
+_MOST = 1 << 30
 
 
 class _Onlooker:
@@ -63,7 +67,7 @@ class _Onlooker:
 
 
 class JobTable:
-    """A table read from outside: always the newest value, copied out."""
+    """A table read from outside: always the newest value, copied out. ``name``, ``shape`` and ``dtype`` are its own."""
 
     _view: View | RowView
 
@@ -74,22 +78,43 @@ class JobTable:
         self.shape = view.layout.shape
         self.dtype: np.dtype[Any] = dtype_of(view.layout.dtype)
 
-    def get(self) -> NDArray[Any]:
-        """All committed deltas so far, as a new array."""
+    def get(self, rows: Rows | None = None) -> NDArray[Any]:
+        """All committed deltas so far, as a new array; with ``rows``, those rows in that order.
+
+        Raises:
+            UsageError: a row out of range.
+        """
         assert isinstance(self._view, View)
+        chosen = None if rows is None else as_rows(self.name, self.shape, rows)
         self._reader.refresh(self._view)
-        return self._view.value().reshape(self.shape).astype(self.dtype, copy=False)
+        value = self._view.value().reshape(self.shape) if chosen is None else self._view.rows(chosen)
+        return value.astype(self.dtype, copy=False)
 
 
 class JobSparseTable(JobTable):
-    """A sparse table read from outside: always the newest value, copied out."""
+    """A sparse table read from outside: what :meth:`Job.table` gives for a name of ``Worker.sparse_table``."""
 
     _view: RowView
 
     def get(self, rows: Rows | None = None) -> NDArray[Any]:
-        """Those rows, in that order, with all committed deltas so far, as a new array; None: every row."""
-        chosen = range(self.shape[0]) if rows is None else rows
-        return pick(self._view, chosen, lambda wanted: reading.read(self._reader, self._view, wanted, True, True))
+        """Those rows, in that order, with all committed deltas so far, as a new array; None: every row.
+
+        A row that nobody touched is what the initializer makes of it. :meth:`Job.snapshot` has those that were touched,
+        and their numbers.
+
+        Raises:
+            UsageError: a row out of range, or all of more than 1 GiB.
+        """
+        if rows is None:
+            nbytes = math.prod(self.shape) * self.dtype.itemsize
+            if nbytes > _MOST:
+                raise UsageError(
+                    f"table {self.name} is sparse, and as one array its {self.shape[0]:,} rows would take "
+                    f"{nbytes / 2**30:,.1f} GiB: ask for some of them, get(rows=[…]), or take a snapshot, which has "
+                    "those that were touched"
+                )
+            rows = np.arange(self.shape[0])
+        return pick(self._view, rows, lambda wanted: reading.read(self._reader, self._view, wanted, True, True))
 
 
 class Job:
@@ -157,7 +182,7 @@ class Job:
         ]
 
     def table(self, name: str) -> JobTable:
-        """A table, to read.
+        """A table, to read; a :class:`JobSparseTable` if it is sparse.
 
         Raises:
             TableMismatch: there is no such table.

@@ -10,7 +10,7 @@ import pytest
 import redis
 from fixtures import background
 
-from ssp_redis import Job, NonFinite, SSPError, TableMismatch, UsageError, Worker
+from ssp_redis import Job, JobSparseTable, NonFinite, SSPError, TableMismatch, UsageError, Worker
 from ssp_redis.store.sparse import initial
 
 _EVERY = {"initializer": "normal", "seed": 3, "scale": 0.01}
@@ -57,6 +57,28 @@ def test_a_row_that_is_only_read_is_not_stored(join: Callable[..., Worker], clie
     worker.leave()
     [key] = client.scan_iter(match=f"ssp:{{{job}}}:*:r:*")
     assert client.hlen(key) == 2 + 1, "two rows, and the header"
+
+
+def test_from_outside_some_rows_or_all_that_are_no_more_than_fit(
+    join: Callable[..., Worker], url: str, job: str
+) -> None:
+    worker = join(0)
+    worker.table("dense", np.arange(12.0).reshape(6, 2))
+    small = worker.sparse_table("small", (1000, 3), "float64")
+    huge = worker.sparse_table("huge", (10**9, 4))
+    small.inc(np.ones((1, 3)), [7])
+    huge.inc(np.ones((1, 4), np.float32), [7])
+    worker.tick()
+    with Job(url, job) as seen:
+        assert isinstance(seen.table("small"), JobSparseTable)
+        assert seen.table("small").get().sum() == 3
+        assert seen.table("huge").get(rows=[8, 7]).tolist() == [[0] * 4, [1] * 4]
+        with pytest.raises(UsageError, match=r"its 1,000,000,000 rows would take 14.9 GiB: .* get\(rows="):
+            seen.table("huge").get()
+        # the same words for a dense one
+        assert seen.table("dense").get(rows=[5, 0, 5]).tolist() == [[10, 11], [0, 1], [10, 11]]
+        with pytest.raises(UsageError, match="there is no row 6"):
+            seen.table("dense").get(rows=[6])
 
 
 def test_the_values_stay_what_they_are() -> None:
