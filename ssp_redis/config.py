@@ -67,7 +67,7 @@ class Settings:
 
 
 #: Longest time that may be given (seconds): thirty years.
-_LONGEST = 1e9
+LONGEST = 1e9
 
 
 def first_of(*names: str) -> str | None:
@@ -115,10 +115,10 @@ def parse_seconds(kind: str, value: object, least: float = 0.0) -> float:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         number = math.nan
-    if isinstance(value, bool) or not 0 < number <= _LONGEST or number < least:
+    if isinstance(value, bool) or not 0 < number <= LONGEST or number < least:
         raise UsageError(
             f"{kind} {value!r} is not a time: use a number of seconds {f'from {least:g}' if least else 'above 0'} "
-            f"to {_LONGEST:g}"
+            f"to {LONGEST:g}"
         )
     return number
 
@@ -129,7 +129,7 @@ def check_timeout(timeout: object) -> float | None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
         raise UsageError(f"timeout {timeout!r} is not a number of seconds from 0 up, or None")
-    return float(min(timeout, _LONGEST))
+    return float(min(timeout, LONGEST))
 
 
 def check_flag(kind: str, value: object) -> None:

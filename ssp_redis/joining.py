@@ -192,7 +192,8 @@ class Joiner:
             elif why == ["used"]:
                 text = f"job {job}: run {given} was used before run {stored}: choose another name"
             elif field == "worker":
-                text = f"job {job} is reproducible with {stored} workers: there is no place for another, worker {given}"
+                several = "s" * (stored != "1")
+                text = f"job {job} is reproducible with {stored} worker{several}: there is no place for worker {given}"
             else:
                 if field == "staleness":
                     stored, given = ("inf" if value == "-1" else value for value in (stored, given))

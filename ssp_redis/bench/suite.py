@@ -137,8 +137,8 @@ def run(
             rounds=rounds,
             timeout=wish.timeout,
             progress=lambda cell: progress(
-                f"{cell.nbytes / MIB:g} MiB, {cell.workers} workers, staleness {cell.staleness}, "
-                f"flush_every {cell.flush_every}"
+                f"{cell.nbytes / MIB:g} MiB, {cell.workers} worker{'s' * (cell.workers > 1)}, "
+                f"staleness {cell.staleness}, flush_every {cell.flush_every}"
             ),
         )
 

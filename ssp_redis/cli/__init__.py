@@ -38,7 +38,7 @@ def main() -> None:
       ssp-redis check --url redis://host      is that server fit?
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 69 no server, 75 timed out, 76 another process has taken this worker's
-    id, 130 interrupted.
+    id, 130 interrupted by Ctrl-C, 143 by SIGTERM.
     """
 
 

@@ -74,8 +74,9 @@ def _idle(found: dict[str, Any]) -> str:
 def _rate(found: dict[str, Any]) -> str:
     return (
         f"{format.count(found['clocks_per_second'])} clocks/s in all ({format.count(found['least'])} to "
-        f"{format.count(found['most'])}), {found['workers']} workers, staleness {_bound(found['staleness'])}; "
-        f"{format.count(found['scripts_per_second'])} bare scripts/s by the same processes"
+        f"{format.count(found['most'])}), {format.counted(found['workers'], 'worker')}, "
+        f"staleness {_bound(found['staleness'])}; {format.count(found['scripts_per_second'])} bare scripts/s "
+        "by the same processes"
     )
 
 

@@ -6,20 +6,20 @@ import click
 
 from ssp_redis import Job
 from ssp_redis.cli.exits import Failure
-from ssp_redis.cli.options import TWINS, Name, Staleness, job_option, option, staleness_out, url_option
-from ssp_redis.cli.view import job_argument, the_job
+from ssp_redis.cli.naming import job_and_ids, job_before, job_named, needed, the_job
+from ssp_redis.cli.options import TWINS, Staleness, option, staleness_out, url_option
 from ssp_redis.config import resolve_url
 from ssp_redis.errors import UsageError
 
 
 @click.command(epilog=TWINS)
-@click.argument("workers", nargs=-1, required=True, type=Name("worker"), metavar="ID...")
-@job_option
+@job_before("workers", "ID...", job_and_ids)
 @url_option
-def evict(workers: tuple[str, ...], job: str | None, url: str | None) -> None:
+def evict(workers: list[str], job: str | None, url: str | None) -> None:
     """Remove workers from a job, so that nobody waits for them.
 
-    It is no ban: a worker may join again under its id. One that is gone already is no error.
+    It is no ban: a worker may join again under its id. One that is gone already is no error. A word by itself is an id
+    in the only job on the server; of several, the first is the job unless --job names it.
     """
     view = the_job(url, job)
     standing = view.status()
@@ -37,13 +37,12 @@ def evict(workers: tuple[str, ...], job: str | None, url: str | None) -> None:
 
 
 @click.command(epilog=TWINS)
-@job_argument
-@job_option
+@job_named()
 @url_option
 @option("--resume", is_flag=True, help="Take it back: workers may start again.")
-def stop(job_name: str | None, job: str | None, url: str | None, resume: bool) -> None:
+def stop(job: str | None, url: str | None, resume: bool) -> None:
     """End a job: every worker leaves at the end of its clock. Parameters and clocks stay."""
-    view = the_job(url, job_name, job)
+    view = the_job(url, job)
     if resume:
         view.resume()
         click.echo(f"job {view.name} may go on: start its workers again")
@@ -53,8 +52,7 @@ def stop(job_name: str | None, job: str | None, url: str | None, resume: bool) -
 
 
 @click.command(name="set", epilog=TWINS)
-@job_argument
-@job_option
+@job_named()
 @url_option
 @option(
     "--staleness",
@@ -64,24 +62,21 @@ def stop(job_name: str | None, job: str | None, url: str | None, resume: bool) -
     required=True,
     help="The new bound: a number of clocks, or inf.",
 )
-def set_(job_name: str | None, job: str | None, url: str | None, staleness: float) -> None:
+def set_(job: str | None, url: str | None, staleness: float) -> None:
     """Change a running job's staleness. Whoever it admits wakes up at once."""
-    view = the_job(url, job_name, job)
+    view = the_job(url, job)
     before = view.status().staleness
     view.set_staleness(staleness)
     click.echo(f"job {view.name}: staleness {staleness_out(before)} -> {staleness_out(staleness)}")
 
 
 @click.command(epilog=TWINS)
-@job_argument
-@job_option
+@job_named(None)
 @url_option
 @option("--force", is_flag=True, help="Also when workers are at work on it; they fail with StateLost.")
-def delete(job_name: str | None, job: str | None, url: str | None, force: bool) -> None:
+def delete(job: str | None, url: str | None, force: bool) -> None:
     """Delete a job: its clocks, its tables, everything."""
-    name = job_name or job
-    if not name:
-        raise UsageError("which job? Name it: ssp-redis delete JOB")
+    name = needed(job)
     view = Job(resolve_url(url), name)
     if not view.exists():
         click.echo(f"no job {name!r} on this server: nothing to delete")

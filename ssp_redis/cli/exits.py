@@ -1,12 +1,13 @@
 """Exit codes, and the one place where an exception becomes one.
 
 A script that starts ``ssp-redis`` decides by the code alone: 69 and 75 are worth another try, 76 is not (another
-process has this worker's id), 2 needs a human.
+process has this worker's id), 2 needs a human, and above 128 somebody wanted it to end.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import traceback
 from pathlib import Path
 from typing import IO, Any
@@ -21,7 +22,8 @@ USAGE = 2
 NO_SERVER = 69
 TIMED_OUT = 75
 SUPERSEDED = 76
-INTERRUPTED = 130
+#: More than the number of the signal that ended it, as in a shell: 130 is Ctrl-C, 143 SIGTERM.
+SIGNALLED = 128
 
 _CODES: list[tuple[type[BaseException], int]] = [
     (UsageError, USAGE),
@@ -29,7 +31,7 @@ _CODES: list[tuple[type[BaseException], int]] = [
     (WaitTimeout, TIMED_OUT),
     (ServerUnavailable, NO_SERVER),
     (SSPError, FAILED),
-    (KeyboardInterrupt, INTERRUPTED),
+    (KeyboardInterrupt, SIGNALLED + signal.SIGINT),
 ]
 
 
@@ -50,8 +52,23 @@ class Failure(click.ClickException):
         click.echo(f"{click.style('ssp-redis:', bold=True)} {self.format_message()}", err=True)
 
 
+class Interrupted(KeyboardInterrupt):
+    """A signal. A KeyboardInterrupt, so that a script that handles Ctrl-C handles SIGTERM as well."""
+
+    def __init__(self, number: int, how: str = "interrupted") -> None:
+        super().__init__(f"{how} by {signal.Signals(number).name}")
+        self.number = number
+
+
+def by_signal(number: int) -> int:
+    """The exit code of what a signal has ended."""
+    return SIGNALLED + number
+
+
 def code_of(error: BaseException) -> int | None:
     """The exit code for ``error``, or None for one that nobody foresaw and that deserves its traceback."""
+    if isinstance(error, Interrupted):
+        return by_signal(error.number)
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code

@@ -20,6 +20,7 @@ from typing import Any
 
 from ssp_redis.cli.account import Account
 from ssp_redis.cli.channel import Lines
+from ssp_redis.cli.exits import Interrupted
 
 #: Seconds between two looks at what no file descriptor tells.
 _LOOK = 0.1
@@ -27,10 +28,6 @@ _LOOK = 0.1
 _GRACE = 10.0
 #: Seconds that a dead worker's output is still read: a process that it started may hold the pipe open for ever.
 _LINGER = 0.5
-
-
-class Forced(KeyboardInterrupt):
-    """The second signal."""
 
 
 @dataclass
@@ -110,7 +107,7 @@ class Fleet:
         """Return when the last worker has ended. ``check`` is called now and then; what it raises ends all workers.
 
         Raises:
-            Forced: at the second signal.
+            Interrupted: at the second signal.
         """
         while any(child.open or child.code is None for child in self.children):
             for key, _ in self._selector.select(_LOOK):
@@ -150,7 +147,7 @@ class Fleet:
     def _on_signal(self, number: int, frame: object) -> None:
         self.signals.append(number)
         if len(self.signals) > 1:
-            raise Forced(f"forced by {signal.Signals(number).name}")
+            raise Interrupted(number, "forced")
         self.ask_to_leave()
 
     def _watch(self, child: Child, stream: Any, take: Callable[[bytes], None]) -> None:

@@ -10,6 +10,11 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
+def counted(number: int, noun: str) -> str:
+    """So many of something: 1 worker, 2 workers."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
 def seconds(value: float) -> str:
     """A duration in at most three figures: 0.31 s, 12.4 s, 3 min 20 s."""
     if value < 0.1:

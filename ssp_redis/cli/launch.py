@@ -11,28 +11,14 @@ from typing import Any
 
 import click
 
-from ssp_redis.cli import exits
+from ssp_redis.cli import exits, format
 from ssp_redis.cli.fleet import Child, Fleet
-from ssp_redis.cli.options import (
-    TWINS,
-    Staleness,
-    job_option,
-    json_option,
-    lease_option,
-    option,
-    progress_timeout_option,
-    quiet_option,
-    run_option,
-    staleness_out,
-    timeout_option,
-    twin,
-    url_option,
-)
+from ssp_redis.cli.options import TWINS, option, staleness_out, twin
 from ssp_redis.cli.progress import Board, Row
-from ssp_redis.cli.straggle import Straggle, StraggleType
 from ssp_redis.cli.summary import as_object, as_text, nothing_left, outcome, stopped
-from ssp_redis.cli.target import Target, TargetCommand, target_argument
+from ssp_redis.cli.target import Target, TargetCommand
 from ssp_redis.cli.watch import Watch, refuse_a_running_job
+from ssp_redis.cli.work import Work, work_options
 from ssp_redis.connection import Endpoint
 from ssp_redis.errors import ServerUnavailable
 from ssp_redis.server import EmbeddedServer
@@ -42,55 +28,11 @@ _TELLING = (exits.USAGE, exits.NO_SERVER, exits.TIMED_OUT, exits.SUPERSEDED)
 
 
 @click.command(cls=TargetCommand, epilog=TWINS)
-@target_argument
 @option(
     "--workers", "-n", type=click.IntRange(min=1), default=4, show_default=True, metavar="N", help="Workers to start."
 )
-@option(
-    "--staleness",
-    "-s",
-    type=Staleness(),
-    metavar="CLOCKS|inf",
-    help="Clocks that the fastest worker may lead the slowest: 0 is lock-step, inf unbounded.  [default: 0]",
-)
-@option(
-    "--clocks",
-    "-c",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Clocks of each worker; a script finds them in $SSP_REDIS_CLOCKS.  [default: the task's]",
-)
-@option(
-    "--straggle",
-    type=StraggleType(),
-    metavar="[ID:]HOW",
-    multiple=True,
-    help="Slow a worker down: 0:3x makes worker 0's clocks take three times as long, 0:20ms adds 20 ms, 20ms@10% does "
-    "so to everybody in one clock of ten. Several with commas. Tasks only.",
-)
-@url_option
-@job_option
-@run_option
-@lease_option
-@progress_timeout_option
-@timeout_option
-@json_option
-@quiet_option
-def launch(
-    target: Target,
-    workers: int,
-    staleness: float | None,
-    clocks: int | None,
-    straggle: tuple[list[Straggle], ...],
-    url: str | None,
-    job: str | None,
-    run: str | None,
-    lease: float | None,
-    progress_timeout: float | None,
-    timeout: float | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+@work_options
+def launch(work: Work, workers: int) -> None:
     """Run a whole job on this machine: so many worker processes, and a server for them.
 
     TASK is linreg (the default), softmax, or a class of your own as module:Class. SCRIPT is a Python file that calls
@@ -104,44 +46,43 @@ def launch(
       ssp-redis launch softmax -n 4 --staleness 3 --straggle 0:3x
       ssp-redis launch -n 2 train.py --lr 0.1
     """
-    if target.is_script and straggle:
-        raise click.UsageError("--straggle slows tasks; a script has to be slow by itself")
+    target, clocks = work.target, work.clocks
     started = {None, *map(str, range(workers))}
-    if strangers := [rule.text for rules in straggle for rule in rules if rule.worker not in started]:
+    if strangers := [rule.text for rule in work.straggle if rule.worker not in started]:
         raise click.UsageError(f"--straggle {strangers[0]}: the workers started here are 0 to {workers - 1}")
     if target.task is not None:
         task = target.make()
         clocks = task.clocks(workers) if clocks is None else clocks
     with contextlib.ExitStack() as stack:
         server: EmbeddedServer | None = None
+        url = work.url
         if not url:
             server = stack.enter_context(EmbeddedServer())
             url = server.url
-        job = job or target.job
-        refuse_a_running_job(url, job)
+        refuse_a_running_job(url, work.job)
         title = " · ".join(
             [
                 target.title,
-                f"{workers} worker{'s' * (workers > 1)}",
-                *([] if staleness is None else [f"staleness {staleness_out(staleness)}"]),
+                format.counted(workers, "worker"),
+                *([] if work.staleness is None else [f"staleness {staleness_out(work.staleness)}"]),
                 "private server" if server else Endpoint(url).label,
             ]
         )
-        board = Board(title, clocks, quiet)
-        watch = Watch(board, url, job, workers, as_json)
+        board = Board(title, clocks, work.quiet)
+        watch = Watch(board, url, work.job, workers, work.as_json)
         with Fleet(watch.on_look, watch.on_line, watch.on_end) as fleet:
             watch.fleet = fleet
             settings = {
                 "url": url,
-                "job": job,
+                "job": work.job,
                 "workers": workers,
-                "staleness": None if staleness is None else staleness_out(staleness),
+                "staleness": None if work.staleness is None else staleness_out(work.staleness),
                 "clocks": clocks,
-                "run": run,
-                "lease": lease,
-                "progress-timeout": progress_timeout,
-                "timeout": timeout,
-                "straggle": ",".join(rule.text for rules in straggle for rule in rules) or None,
+                "run": work.run,
+                "lease": work.lease,
+                "progress-timeout": work.progress_timeout,
+                "timeout": work.timeout,
+                "straggle": ",".join(rule.text for rule in work.straggle) or None,
             }
             for number in range(workers):
                 board.rows[str(number)] = Row(_start(fleet, str(number), target, settings, workers).account)
@@ -150,7 +91,7 @@ def launch(
                 fleet.watch(lambda: _alive_or_raise(server))
             finally:
                 board.close()
-        _conclude(target, url, job, clocks, fleet, as_json)
+        _conclude(target, url, work.job, clocks, fleet, work.as_json)
 
 
 def _start(fleet: Fleet, worker: str, target: Target, settings: dict[str, Any], workers: int) -> Child:
@@ -195,11 +136,11 @@ def _conclude(target: Target, url: str, job: str, clocks: int | None, fleet: Fle
     if fleet.signals:
         killed = [child.worker for child in fleet.children if child.asked and not child.said_end]
         fate = f"killed because they did not leave: {', '.join(killed)}" if killed else "the workers have left the job"
-        raise exits.Failure(f"interrupted; {fate}", exits.INTERRUPTED)
+        raise exits.Failure(f"interrupted; {fate}", exits.by_signal(fleet.signals[0]))
     if failed:
         codes = Counter(child.code for child in failed)
         code = failed[0].code if len(codes) == 1 and failed[0].code in _TELLING else exits.FAILED
-        raise exits.Failure(f"{len(failed)} of {len(accounts)} workers failed", code or exits.FAILED)
+        raise exits.Failure(f"{len(failed)} of {format.counted(len(accounts), 'worker')} failed", code or exits.FAILED)
     if done_before:
         click.echo(nothing_left(job, reached), err=True)
     elif any(account.how == "stopped" for account in accounts):

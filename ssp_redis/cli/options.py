@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ssp_redis.config import LONGEST
 from ssp_redis.errors import UsageError
 from ssp_redis.keys import check_name
 
@@ -58,6 +59,8 @@ class Seconds(ParamType):
             self.fail(f"{value!r} is not a time: use 10, 10s, 500ms or 2m", param, ctx)
         if seconds <= 0:
             self.fail(f"{value!r} must be above 0", param, ctx)
+        if seconds > LONGEST:
+            self.fail(f"{value!r} is longer than {LONGEST:g} s", param, ctx)
         return seconds
 
 
@@ -71,7 +74,7 @@ class Staleness(ParamType):
         text = str(value).strip().lower()
         if text in ("inf", "infinite", "none", "async"):
             return math.inf
-        if not text.isdecimal():
+        if not text.isdecimal() or len(text) > 10 or int(text) >= 2**31:
             self.fail(f"{value!r} is not a staleness: use 0 (lock-step), a number of clocks, or inf", param, ctx)
         return float(int(text))
 
@@ -103,7 +106,14 @@ url_option = option(
     help="Server: redis://HOST:PORT, rediss://…, unix:///PATH, redis+sentinel://HOST:PORT/SERVICE, redis+cluster://…. "
     "Also taken from REDIS_URL.",
 )
-job_option = option("--job", "-j", type=Name("job"), help="Name of the job.")
+
+
+def job_option(default: str | None) -> Callable[[F], F]:
+    """``--job``; ``default`` says what is taken where it is not given, None: it must be."""
+    text = "Name of the job." + (f"  [default: {default}]" if default else "")
+    return option("--job", "-j", type=Name("job"), help=text)
+
+
 id_option = option("--id", "-i", "worker_id", type=Name("worker"), help="Id of the worker.")
 workers_option = option(
     "--workers",

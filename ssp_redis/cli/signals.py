@@ -14,18 +14,11 @@ import threading
 import time
 from types import FrameType
 
-from ssp_redis.cli.exits import INTERRUPTED
+from ssp_redis.cli.exits import Interrupted, by_signal
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds that leaving may take once whoever started this process is gone.
 _GRACE = 5.0
-
-
-class Interrupted(KeyboardInterrupt):
-    """The first signal. A KeyboardInterrupt, so that a script that handles Ctrl-C handles SIGTERM as well."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"interrupted by {signal.Signals(number).name}")
 
 
 class _Leaving:
@@ -33,7 +26,7 @@ class _Leaving:
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
-            os._exit(INTERRUPTED)
+            os._exit(by_signal(number))
         self.asked = True
         raise Interrupted(number)
 
@@ -57,6 +50,6 @@ def leave_with(descriptor: int) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         # The server may be gone as well, and a wait for it would outlast the point.
         time.sleep(_GRACE)
-        os._exit(INTERRUPTED)
+        os._exit(by_signal(signal.SIGTERM))
 
     threading.Thread(target=watch, name="ssp-redis-lifeline", daemon=True).start()

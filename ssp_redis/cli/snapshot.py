@@ -8,34 +8,30 @@ import click
 
 from ssp_redis import Job
 from ssp_redis.cli import format
+from ssp_redis.cli.naming import job_and_path, job_before, needed, the_job
 from ssp_redis.cli.options import (
     TWINS,
     Name,
     Seconds,
     Staleness,
-    job_option,
     json_option,
     option,
     staleness_out,
     url_option,
 )
-from ssp_redis.cli.view import status_object, the_job
+from ssp_redis.cli.view import status_object
 from ssp_redis.config import UNSET, resolve_url
-from ssp_redis.errors import UsageError
-
-path_argument = click.argument("path", type=click.Path(), metavar="PATH")
 
 
 @click.command(epilog=TWINS)
-@path_argument
-@job_option
+@job_before("path", "PATH", job_and_path)
 @url_option
 @json_option
 def snapshot(path: str, job: str | None, url: str | None, as_json: bool) -> None:
     """Write a job's tables and clocks to PATH, while it runs.
 
     PATH ends in .npz, which numpy.load reads, or .safetensors. A file that is there is replaced by a whole one or stays
-    as it is. Without --job, the only job on the server.
+    as it is.
     """
     taken = the_job(url, job).snapshot(path)
     if as_json:
@@ -62,13 +58,12 @@ def snapshot(path: str, job: str | None, url: str | None, as_json: bool) -> None
         click.echo(json.dumps(words))
         return
     count = len(taken.tables) + len(taken.sparse)
-    tables = f"{count} table{'' if count == 1 else 's'}, {format.size(taken.nbytes)}"
+    tables = f"{format.counted(count, 'table')}, {format.size(taken.nbytes)}"
     click.echo(f"job {taken.job}, run {taken.run}, at min clock {taken.min_clock}: {tables} in {path}")
 
 
 @click.command(epilog=TWINS)
-@path_argument
-@job_option
+@job_before("path", "PATH", job_and_path, None)
 @url_option
 @option("--run", type=Name("run"), help="Name of the new run.  [default: RUN-restored-1, or the next number]")
 @option("--workers", "-n", type=click.IntRange(min=1), metavar="N", help="Start quorum.")
@@ -91,9 +86,8 @@ def restore(
     Quorum, staleness and lease are the job's, or, where there is no such job yet, the file's. Refused while the job has
     workers.
     """
-    if not job:
-        raise UsageError("restore into which job? Name it with --job")
-    with Job(resolve_url(url), job) as view:
+    name = needed(job)
+    with Job(resolve_url(url), name) as view:
         standing = view.restore(
             path, run=run, workers=workers, staleness=UNSET if staleness is None else staleness, lease=lease
         )
@@ -102,5 +96,5 @@ def restore(
         return
     click.echo(
         f"job {standing.job}: run {standing.run} at min clock {standing.min_clock}, "
-        f"begins with {standing.workers} worker{'' if standing.workers == 1 else 's'}"
+        f"begins with {format.counted(standing.workers, 'worker')}"
     )

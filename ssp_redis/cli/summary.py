@@ -99,11 +99,10 @@ def as_text(title: str, accounts: Sequence[Account], result: Mapping[str, Any]) 
     """A headline, the result, and where each worker's time went."""
     total = Total(accounts)
     lines = [
-        f"{title}: {format.count(total.ticks)} clocks in {format.seconds(total.seconds)}, "
+        f"{title}: {format.counted(total.ticks, 'clock')} in {format.seconds(total.seconds)}, "
         f"{format.count(total.rate)} clocks/s"
     ]
-    if result:
-        lines.append("  " + "   ".join(_named(name, value) for name, value in result.items()))
+    lines += ["  " + line for line in _values(result)]
     rows = [["worker", "clock", "compute", "wait", "push", "pull", "ended"]]
     rows += [_row(account.worker, account.clock, account, account.how) for account in accounts]
     if len(accounts) > 1:
@@ -111,7 +110,7 @@ def as_text(title: str, accounts: Sequence[Account], result: Mapping[str, Any]) 
     lines.append("")
     lines += ["  " + line for line in format.table(rows, left=(0, 6)).splitlines()]
     if lost := int(total.sum("lost_clocks")):
-        lines.append(f"  the server forgot {lost} clocks that it had acknowledged (see the log)")
+        lines.append(f"  the server forgot {format.counted(lost, 'clock')} that it had acknowledged (see the log)")
     return "\n".join(lines)
 
 
@@ -121,15 +120,26 @@ def _row(name: str, clock: int, times: Account | Total, how: str) -> list[str]:
     return [name, str(clock), *(f"{value:.2f} s" for value in spent), how]
 
 
+def _values(result: Mapping[str, Any]) -> list[str]:
+    """What came out: in one line, but for a matrix, which stands by itself."""
+    shown = {**result, **result.get("parameters", {})}
+    shown.pop("parameters", None)
+    matrices = {name: value for name, value in shown.items() if np.ndim(value) > 1}
+    line = "   ".join(_named(name, value) for name, value in shown.items() if name not in matrices)
+    lines = [line] if line else []
+    for name, value in matrices.items():
+        lines += _named(name, value).splitlines()
+    return lines
+
+
 def _named(name: str, value: Any) -> str:
-    if name == "parameters":
-        return "   ".join(_named(key, inner) for key, inner in value.items())
     if name == "accuracy":
         return f"{name} {value:.1%}"
     if isinstance(value, float):
         return f"{name} {format.number(value)}"
     if isinstance(value, list):
-        return f"{name} {np.array2string(np.array(value), precision=4, separator=', ', max_line_width=10**6)}"
+        array, head = np.array(value), f"{name} "
+        return head + np.array2string(array, precision=4, separator=", ", max_line_width=10**6, prefix=head)
     return f"{name} {value}"
 
 

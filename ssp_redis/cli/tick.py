@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from ssp_redis import join
+from ssp_redis.cli.naming import job_named, needed
 from ssp_redis.cli.options import (
     TWINS,
     Name,
-    job_option,
     json_option,
     lease_option,
     option,
@@ -24,13 +24,17 @@ from ssp_redis.cli.options import (
     workers_option,
 )
 from ssp_redis.cli.signals import leave_on_signals
-from ssp_redis.errors import UsageError
+
+#: Clocks beyond it are no longer told apart by the scripts, whose numbers are doubles.
+_MOST = 2**53
 
 
 @click.command(epilog=TWINS)
+@job_named(None)
 @option("--id", "-i", "worker_id", type=Name("worker"), required=True, help="Id of the worker.")
-@option("--clock", "-c", type=click.IntRange(min=0), required=True, metavar="N", help="Clocks that it has completed.")
-@job_option
+@option(
+    "--clock", "-c", type=click.IntRange(0, _MOST), required=True, metavar="N", help="Clocks that it has completed."
+)
 @url_option
 @workers_option
 @staleness_option
@@ -68,8 +72,7 @@ def tick(
       done
       ssp-redis tick --job j --id 0 --clock 100 --leave
     """
-    if not job:
-        raise UsageError("no job: give its name with --job")
+    name = needed(job)
     leave_on_signals()
     begun = time.monotonic()
     options: dict[str, Any] = {"workers": workers, "lease": lease, "run": run}
@@ -77,7 +80,7 @@ def tick(
         options["reconnect_timeout"] = min(timeout, 30.0)
     if staleness is not None:
         options["staleness"] = staleness
-    worker = join(url, job=job, worker=worker_id, timeout=timeout, **options)
+    worker = join(url, job=name, worker=worker_id, timeout=timeout, **options)
     try:
         while worker.clock < clock:
             worker.advance(_left(begun, timeout))
@@ -93,7 +96,7 @@ def tick(
         click.echo(
             json.dumps(
                 {
-                    "job": job,
+                    "job": name,
                     "worker": worker.id,
                     "clock": worker.clock,
                     "min_clock": worker.min_clock,

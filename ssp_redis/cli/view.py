@@ -14,48 +14,26 @@ import click
 
 from ssp_redis import Job, JobStatus, list_jobs
 from ssp_redis.cli import format
-from ssp_redis.cli.exits import Failure
-from ssp_redis.cli.options import TWINS, Name, Seconds, job_option, json_option, option, staleness_out, url_option
+from ssp_redis.cli.naming import job_named, the_job
+from ssp_redis.cli.options import TWINS, Seconds, json_option, option, staleness_out, url_option
 from ssp_redis.config import resolve_url
-from ssp_redis.errors import StateLost, UsageError
+from ssp_redis.errors import StateLost
 from ssp_redis.status import TableStatus
 
 interval_option = option("--interval", type=Seconds(), metavar="SECONDS", help="Look again and again, this often.")
 
 
-def job_argument(function: Any) -> Any:
-    """A job's name without ``--job`` in front, for the commands that are typed most."""
-    return click.argument("job_name", required=False, type=Name("job"), metavar="[JOB]")(function)
-
-
-def the_job(url: str | None, *names: str | None) -> Job:
-    """The job named, or the only one there is."""
-    url = resolve_url(url)
-    name = next((name for name in names if name), None)
-    if name is None:
-        jobs = list_jobs(url)
-        if len(jobs) != 1:
-            known = f"there are {', '.join(jobs)}" if jobs else "and the server has none"
-            raise UsageError(f"which job? Name it with --job; {known}")
-        name = jobs[0]
-    job = Job(url, name)
-    if not job.exists():
-        raise Failure(f"no job {name!r} on this server (ssp-redis jobs lists those there are)")
-    return job
-
-
 @click.command(epilog=TWINS)
-@job_argument
-@job_option
+@job_named()
 @url_option
 @interval_option
 @json_option
-def status(job_name: str | None, job: str | None, url: str | None, interval: float | None, as_json: bool) -> None:
+def status(job: str | None, url: str | None, interval: float | None, as_json: bool) -> None:
     """Show how a job stands: its workers, their clocks and leases, its tables.
 
-    Without a name, the only job on the server. With --interval and --json, one object a line.
+    With --interval and --json, one object a line.
     """
-    view = the_job(url, job_name, job)
+    view = the_job(url, job)
 
     def look() -> None:
         standing = view.status()
@@ -151,7 +129,7 @@ def status_text(standing: JobStatus) -> str:
                 _state(standing),
                 f"staleness {staleness_out(standing.staleness)}",
                 f"min clock {standing.min_clock}",
-                f"{len(standing.members)} members",
+                format.counted(len(standing.members), "member"),
                 f"quorum {standing.workers}",
                 f"lease {format.seconds(standing.lease)}",
                 *([f"epoch {standing.epoch}"] if standing.epoch != 1 else []),

@@ -14,79 +14,25 @@ import click
 from ssp_redis.cli import exits
 from ssp_redis.cli.account import Account
 from ssp_redis.cli.channel import Channel
-from ssp_redis.cli.options import (
-    TWINS,
-    id_option,
-    job_option,
-    json_option,
-    lease_option,
-    option,
-    progress_timeout_option,
-    quiet_option,
-    run_option,
-    staleness_option,
-    timeout_option,
-    twin,
-    url_option,
-    workers_option,
-)
+from ssp_redis.cli.options import TWINS, id_option, option, twin, workers_option
 from ssp_redis.cli.progress import Board, Row
 from ssp_redis.cli.report import Reporter
 from ssp_redis.cli.run import run_task
 from ssp_redis.cli.script import run_script
 from ssp_redis.cli.signals import leave_on_signals, leave_with
-from ssp_redis.cli.straggle import Straggle, StraggleType
 from ssp_redis.cli.summary import Outcome, as_object, as_text, nothing_left, outcome, stopped
-from ssp_redis.cli.target import Target, TargetCommand, target_argument
+from ssp_redis.cli.target import Target, TargetCommand
+from ssp_redis.cli.work import Work, work_options
 from ssp_redis.config import resolve_url
 from ssp_redis.errors import Evicted, SSPError
 
 
 @click.command(cls=TargetCommand, epilog=TWINS)
-@target_argument
 @id_option
-@url_option
-@job_option
 @workers_option
-@staleness_option
-@option(
-    "--clocks",
-    "-c",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Clock at which the work is done; a script finds it in $SSP_REDIS_CLOCKS.  [default: the task's]",
-)
-@option(
-    "--straggle",
-    type=StraggleType(),
-    metavar="[ID:]HOW",
-    multiple=True,
-    help="Be slow: 3x, 20ms, 20ms@10%; 0:3x only as worker 0. Tasks only.",
-)
-@run_option
-@lease_option
-@progress_timeout_option
-@timeout_option
+@work_options
 @option("--report-fd", type=int, hidden=True)
-@json_option
-@quiet_option
-def worker(
-    target: Target,
-    worker_id: str | None,
-    url: str | None,
-    job: str | None,
-    workers: int | None,
-    staleness: float | None,
-    clocks: int | None,
-    straggle: tuple[list[Straggle], ...],
-    run: str | None,
-    lease: float | None,
-    progress_timeout: float | None,
-    timeout: float | None,
-    report_fd: int | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def worker(work: Work, worker_id: str | None, workers: int | None, report_fd: int | None) -> None:
     """Be one worker of a job.
 
     Without --id the lowest free id is taken. A worker that was there before goes on at its clock; one that was done
@@ -100,25 +46,23 @@ def worker(
       ssp-redis worker --id 3 -n 4 --url redis://host:6379 softmax
       ssp-redis worker --id 3 train.py --lr 0.1
     """
-    if target.is_script and straggle:
-        raise click.UsageError("--straggle slows tasks; a script has to be slow by itself")
     leave_on_signals()
-    url, job = resolve_url(url), job or target.job
+    target, clocks, url = work.target, work.clocks, resolve_url(work.url)
     place: dict[str, Any] = {
         "url": url,
-        "job": job,
+        "job": work.job,
         "worker": worker_id,
         "workers": workers,
-        "lease": lease,
-        "progress_timeout": progress_timeout,
-        "run": run,
+        "lease": work.lease,
+        "progress_timeout": work.progress_timeout,
+        "run": work.run,
     }
     place = {name: value for name, value in place.items() if value is not None}
-    if timeout is not None:
+    if work.timeout is not None:
         # A server that is away is also something that one waits for.
-        place["reconnect_timeout"] = min(timeout, 30.0)
-    if staleness is not None:
-        place["staleness"] = None if math.isinf(staleness) and not target.is_script else staleness
+        place["reconnect_timeout"] = min(work.timeout, 30.0)
+    if work.staleness is not None:
+        place["staleness"] = None if math.isinf(work.staleness) and not target.is_script else work.staleness
     account = Account(worker_id or "?")
     with contextlib.ExitStack() as stack:
         show: _Show
@@ -126,15 +70,14 @@ def worker(
             os.environ.pop(twin("report-fd"), None)  # it is not for processes that a script starts
             show = stack.enter_context(_Tell(report_fd, account))
         else:
-            show = stack.enter_context(_Draw(f"{target.title} · job {job}", clocks, quiet))
+            show = stack.enter_context(_Draw(f"{target.title} · job {work.job}", clocks, work.quiet))
         reporter = stack.enter_context(Reporter(account, show))
         if target.is_script:
-            run_script(target.name, target.arguments, place, clocks, reporter, timeout)
+            run_script(target.name, target.arguments, place, clocks, reporter, work.timeout)
         else:
-            rules = [rule for rules in straggle for rule in rules]
-            clocks = run_task(target.make(), place, clocks, rules, reporter, timeout)
+            clocks = run_task(target.make(), place, clocks, work.straggle, reporter, work.timeout)
     if report_fd is None:
-        _conclude(target, url, job, clocks, account, as_json)
+        _conclude(target, url, work.job, clocks, account, work.as_json)
 
 
 class _Show:

@@ -273,8 +273,8 @@ def _check_memory(wire: Wire, need: int, workers: int) -> None:
     limit = int(next((line[10:] for line in info.split("\r\n") if line.startswith("maxmemory:")), "0"))
     if limit and need > limit:
         raise ServerRefused(
-            f"the snapshot's tables may need {need / 2**20:.0f} MiB in Redis with {workers} workers, and maxmemory is "
-            f"{limit / 2**20:.0f} MiB: raise it"
+            f"the snapshot's tables may need {need / 2**20:.0f} MiB in Redis with a quorum of {workers}, and maxmemory "
+            f"is {limit / 2**20:.0f} MiB: raise it"
         )
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import redis
+from commands import Run
 
 from ssp_redis.cli import fitness
 from ssp_redis.connection import RIGHTS
-
-Run = Callable[..., Any]
 
 
 def levels(done: Any) -> dict[str, str]:

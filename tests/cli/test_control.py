@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from commands import Run
 
 from ssp_redis import Evicted, Job, join
-
-Run = Callable[..., Any]
 
 
 def test_evict_removes_a_worker_and_says_so(ssp: Run, url: str, job: str) -> None:
@@ -23,6 +21,35 @@ def test_evict_removes_a_worker_and_says_so(ssp: Run, url: str, job: str) -> Non
         victim.leave()
         again = ssp("evict", "b", "--url", url, "--job", job)
         assert "no member" in again.out
+
+
+@pytest.mark.parametrize(
+    "words", ["status", "set -s 3", "snapshot w.npz", "evict b", "stop", "tick --id c --clock 0 --json"]
+)
+def test_a_job_may_stand_by_itself_or_behind_a_flag(ssp: Run, url: str, job: str, words: str) -> None:
+    command, *rest = words.split()
+    with join(url, job=job, worker="a"), join(url, job=job, worker="b"):
+        assert job in ssp(command, job, *rest, "--url", url).out
+        assert job in ssp(command, *rest, "-j", job, "--url", url).out
+        assert job in ssp(command, *rest, "--url", url, SSP_REDIS_JOB=job).out
+        if command != "evict":
+            assert job in ssp(command, job, *rest, "--url", url, SSP_REDIS_JOB="other").out
+
+
+def test_so_it_may_where_it_must_be_named(ssp: Run, url: str, job: str) -> None:
+    join(url, job=job, worker="a").leave()
+    ssp("snapshot", job, "w.npz", "--url", url)
+    for named in ([job], ["-j", job]):
+        assert f"job {job} deleted" in ssp("delete", *named, "--url", url).out
+        assert f"job {job}: run 1-restored-1 at" in ssp("restore", *named, "w.npz", "--url", url).out
+
+
+def test_evict_takes_a_lone_word_for_a_worker_of_the_only_job(ssp: Run, own_server: Any) -> None:
+    with join(own_server.url, job="j", worker="a"), join(own_server.url, job="j", worker="b"):
+        done = ssp("evict", "a", "b", "--url", own_server.url, code=1)
+        assert "no job 'a' on this server" in done.err
+        assert "worker a evicted from job j" in ssp("evict", "a", "--url", own_server.url).out
+        assert "worker b evicted from job j" in ssp("evict", "j", "b", "--url", own_server.url).out
 
 
 def test_evict_of_an_unknown_worker_names_those_there_are_and_evicts_nobody(ssp: Run, url: str, job: str) -> None:

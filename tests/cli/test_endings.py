@@ -13,16 +13,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 import redis
+from commands import Run, Start, environment
 
 from ssp_redis import Job, join
 from ssp_redis.errors import SSPError
 
-Run = Callable[..., Any]
-Start = Callable[..., "subprocess.Popen[str]"]
 T = TypeVar("T")
 
 #: Longer than any of these tests: who waits for it, fails.
@@ -73,7 +72,7 @@ def test_a_signal_makes_all_workers_leave(
     process, pids = running
     process.send_signal(number)
     out, err = process.communicate(timeout=20)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert "the workers have left the job" in err
     assert "Traceback" not in err
     assert "clocks/s" in out, "what was done so far is told"
@@ -184,7 +183,7 @@ def test_a_lone_worker_leaves_on_a_signal_also_while_it_waits(start: Start, url:
             until(lambda: len(view.status().members) == 2 and view.status().members[0].clock > 0, "it waits")
         process.send_signal(number)
         _, err = process.communicate(timeout=10)
-        assert process.returncode == 130
+        assert process.returncode == 128 + number
         assert f"interrupted by {signal.Signals(number).name}" in err
         assert list(members(url, job)) == ["slow"]
 
@@ -197,7 +196,7 @@ def test_a_script_is_taken_out_of_its_job_even_if_it_never_leaves(
     until(lambda: members(url, job), "it has joined")
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=10)
-    assert process.returncode == 130
+    assert process.returncode == 143
     assert members(url, job) == {}
 
 
@@ -215,12 +214,12 @@ def test_the_older_of_two_processes_with_one_id_ends_with_76(start: Start, url: 
     newer.communicate(timeout=10)
 
 
-def test_on_a_terminal_progress_is_drawn_and_wiped(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_on_a_terminal_progress_is_drawn_and_wiped(tmp_path: Path) -> None:
     main_end, terminal = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "ssp_redis", "launch", "-n", "2", "--clocks", "300", "--straggle", "5ms"],
         cwd=tmp_path,
-        env=environment | {"COLUMNS": "100", "LINES": "20", "PYTHONUTF8": "1"},
+        env=environment(COLUMNS="100", LINES="20", PYTHONUTF8="1"),
         stdout=subprocess.PIPE,
         stderr=terminal,
         text=True,

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from commands import Run
 
 from ssp_redis import Job, join
 from ssp_redis.tasks import task
-
-Run = Callable[..., Any]
 
 SCRIPT = """
 import sys
@@ -76,6 +73,18 @@ def test_digits_are_told_apart_in_every_mode(ssp: Run, staleness: str) -> None:
     done = ssp("launch", "softmax", "-n", "4", "-s", staleness, "--json")
     assert done.json["accuracy"] >= 0.95
     assert "parameters" not in done.json  # they are not small
+
+
+def test_a_matrix_stands_by_itself(ssp: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import numpy as np, ssp_redis\n"
+        "with ssp_redis.join() as worker:\n"
+        "    worker.table('m', np.array([[1, -2.5], [30, 4]])), worker.table('v', np.array([1, 2]))\n"
+        "    worker.tick()\n"
+    )
+    lines = ssp("launch", "-n", "1", "train.py").out.splitlines()
+    assert lines[0].startswith("train.py: 1 clock in ")
+    assert lines[1:4] == ["  v [1, 2]", "  m [[ 1. , -2.5],", "     [30. ,  4. ]]"]
 
 
 def test_a_file_of_ones_own_is_trained_on(ssp: Run, tmp_path: Path) -> None:

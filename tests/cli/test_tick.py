@@ -5,13 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+
+from commands import Run, Start, environment
 
 from ssp_redis import Job, join
-
-Run = Callable[..., Any]
-Start = Callable[..., "subprocess.Popen[str]"]
 
 
 def clocks(url: str, job: str) -> dict[str, int]:
@@ -61,14 +58,14 @@ def test_it_blocks_until_admitted_and_times_out_with_75_without_harm(
         assert clocks(url, job) == {"slow": 1, "fast": 2}
 
 
-def test_two_shell_loops_stay_within_the_bound(start: Start, url: str, job: str, environment: dict[str, str]) -> None:
+def test_two_shell_loops_stay_within_the_bound(start: Start, url: str, job: str) -> None:
     loop = (
         f'for clock in $(seq 0 5); do "{sys.executable}" -m ssp_redis tick --url "{url}" --job "{job}" --id "$1" -n 2 '
         "-s 1 --lease 60 --clock $clock || exit; sleep $2; done; "
         f'"{sys.executable}" -m ssp_redis tick --url "{url}" --job "{job}" --id "$1" --clock 5 --leave'
     )
     loops = [
-        subprocess.Popen(["sh", "-ec", loop, "sh", name, pause], env=environment)
+        subprocess.Popen(["sh", "-ec", loop, "sh", name, pause], env=environment())
         for name, pause in (("fast", "0"), ("slow", "0.3"))
     ]
     leads = []

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import Run, Start
 
 from ssp_redis import Job, join
-
-Run = Callable[..., Any]
-Start = Callable[..., "subprocess.Popen[str]"]
 
 
 def test_status_shows_every_worker_its_clock_and_its_lease(ssp: Run, url: str, job: str) -> None:

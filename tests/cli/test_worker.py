@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+from commands import Run
 
 from ssp_redis import Job, join
-
-Run = Callable[..., Any]
 
 
 def test_a_worker_alone_trains_and_says_so(ssp: Run, url: str, job: str) -> None:

@@ -113,7 +113,7 @@ def test_nobody_is_reaped_the_others_wait_for_the_return(url: str, job: str) -> 
 
 def test_another_id_is_refused(url: str, job: str) -> None:
     with ssp_redis.join(url, job=job, worker=0, workers=1, reproducible=True):
-        with pytest.raises(JobMismatch, match="no place for another, worker 7"):
+        with pytest.raises(JobMismatch, match="no place for worker 7"):
             ssp_redis.join(url, job=job, worker=7)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +17,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import certificates
 from clusters import Cluster
+from commands import ssp
 from fixtures import join, no_environment_of_ours, proxy, remote, together
-from remote import environment
 from sentinels import Watched
 
-__all__ = ["join", "no_environment_of_ours", "proxy", "remote", "together"]
-
-
-@dataclass
-class Done:
-    """A command that has ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def findings(self) -> dict[str, dict[str, str]]:
-        """Of ``check --json``: the last of each name."""
-        return {finding["name"]: finding for finding in self.json["findings"]}
+__all__ = ["join", "no_environment_of_ours", "proxy", "remote", "ssp", "together"]
 
 
 @pytest.fixture
@@ -74,25 +54,6 @@ def tls_binary(server_binary: str) -> str:
         if "No tls-cert-file configured" in told.stdout:
             return binary
     absent("no server with TLS is installed")
-
-
-@pytest.fixture
-def ssp(tmp_path: Path) -> Callable[..., Done]:
-    """Runs ``ssp-redis WORDS``; keywords become environment variables."""
-
-    def run(*words: str, code: int | None = 0, **variables: str) -> Done:
-        done = subprocess.run(
-            [sys.executable, "-m", "ssp_redis", *words],
-            cwd=tmp_path,
-            env=environment(**variables),
-            capture_output=True,
-            text=True,
-            timeout=90,
-        )
-        assert code is None or done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return Done(done.returncode, done.stdout, done.stderr)
-
-    return run
 
 
 def absent(what: str) -> Any:

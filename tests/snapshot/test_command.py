@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-from remote import environment
 
 import ssp_redis
 from ssp_redis import Job, Worker
-
-
-@pytest.fixture
-def ssp(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs ``ssp-redis WORDS``; keywords become environment variables."""
-
-    def run(*words: str, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "ssp_redis", *words],
-            cwd=tmp_path,
-            env=environment(**more),
-            capture_output=True,
-            text=True,
-            timeout=90,
-        )
-        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
-
-    return run
 
 
 def test_there_and_back(ssp: Any, url: str, new_job: Callable[[], str], tmp_path: Path) -> None:
@@ -43,8 +19,8 @@ def test_there_and_back(ssp: Any, url: str, new_job: Callable[[], str], tmp_path
         for _ in worker.clocks(3):
             table.inc(np.ones((1000, 16), "float32"))
         done = ssp("snapshot", "--job", first, "--url", url, "w.npz")
-        assert done.stdout == f"job {first}, run 1, at min clock 3: 1 table, 62.5 KiB in w.npz\n"
-        words = json.loads(ssp("snapshot", "w.npz", "--json", SSP_REDIS_JOB=first, SSP_REDIS_URL=url).stdout)
+        assert done.out == f"job {first}, run 1, at min clock 3: 1 table, 62.5 KiB in w.npz\n"
+        words = ssp("snapshot", "w.npz", "--json", SSP_REDIS_JOB=first, SSP_REDIS_URL=url).json
         assert words == words | {
             "path": "w.npz",
             "min_clock": 3,
@@ -54,9 +30,9 @@ def test_there_and_back(ssp: Any, url: str, new_job: Callable[[], str], tmp_path
         }
         assert words["tables"] == [{"name": "w", "dtype": "float32", "shape": [1000, 16]}]
     done = ssp("restore", "--job", second, "--url", url, "w.npz")
-    assert done.stdout == f"job {second}: run 1-restored-1 at min clock 3, begins with 1 worker\n"
+    assert done.out == f"job {second}: run 1-restored-1 at min clock 3, begins with 1 worker\n"
     options = ["--run", "again", "-n", "2", "-s", "4", "--lease", "3s", "--json"]
-    words = json.loads(ssp("restore", "w.npz", *options, "--job", second, "--url", url).stdout)
+    words = ssp("restore", "w.npz", *options, "--job", second, "--url", url).json
     assert (words["run"], words["workers"], words["staleness"], words["lease"]) == ("again", 2, 4, 3.0)
     assert (Job(url, second).table("w").get() == 3).all()
 
@@ -65,21 +41,20 @@ def test_sparse_tables_say_how_many_rows(ssp: Any, join: Callable[..., Worker], 
     worker = join(0)
     worker.sparse_table("emb", (10**9, 4), "float16").inc(np.ones((2, 4), "float16"), [5, 10**8])
     worker.tick()
-    words = json.loads(ssp("snapshot", "--job", job, "--url", url, "w.npz", "--json").stdout)
+    words = ssp("snapshot", "--job", job, "--url", url, "w.npz", "--json").json
     assert words["tables"] == [{"name": "emb", "dtype": "float16", "shape": [10**9, 4], "rows": 2}]
     assert words["bytes"] == 2 * (8 + 16)
-    assert "1 table, 48 B in w.npz" in ssp("snapshot", "--job", job, "--url", url, "w.npz").stdout
+    assert "1 table, 48 B in w.npz" in ssp("snapshot", "--job", job, "--url", url, "w.npz").out
 
 
 def test_what_is_refused(ssp: Any, join: Callable[..., Worker], url: str, job: str, tmp_path: Path) -> None:
     join("anna")
     ssp("snapshot", "--job", job, "--url", url, "w.npz")
-    assert "has members (anna)" in ssp("restore", "--job", job, "--url", url, "w.npz", code=1).stderr
-    assert "restore into which job" in ssp("restore", "--url", url, "w.npz", code=2).stderr
+    assert "has members (anna)" in ssp("restore", "--job", job, "--url", url, "w.npz", code=1).err
+    assert "which job?" in ssp("restore", "--url", url, "w.npz", code=2).err
     (tmp_path / "text.npz").write_text("text")
     done = ssp("restore", "--job", job, "--url", url, "text.npz", code=2)
-    assert "text.npz cannot be restored: it is no .npz" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert ".npz or .safetensors" in ssp("snapshot", "--job", job, "--url", url, "w.txt", code=2).stderr
-    assert "no job" in ssp("snapshot", "--job", "nosuch", "--url", url, "w.npz", code=1).stderr
+    assert "text.npz cannot be restored: it is no .npz" in done.err
+    assert ".npz or .safetensors" in ssp("snapshot", "--job", job, "--url", url, "w.txt", code=2).err
+    assert "no job" in ssp("snapshot", "--job", "nosuch", "--url", url, "w.npz", code=1).err
     ssp("restore", "--job", job, "--url", "redis://127.0.0.1:1", "w.npz", code=69)

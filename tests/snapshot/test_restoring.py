@@ -347,7 +347,7 @@ def test_a_server_without_the_memory_refuses_before_anything_is_written(
     save(tmp_path / "large.npz", large)
     with redis.Redis.from_url(own_server.url) as client:
         client.config_set("maxmemory", 200 << 20)
-        with pytest.raises(ServerRefused, match=r"may need \d+ MiB in Redis with 2 workers"):
+        with pytest.raises(ServerRefused, match=r"may need \d+ MiB in Redis with a quorum of 2"):
             Job(own_server.url, "job").restore(tmp_path / "large.npz")
         assert client.dbsize() == 0
         client.config_set("maxmemory", 0)

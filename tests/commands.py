@@ -1,0 +1,89 @@
+"""The command as its users meet it: a process of its own, with none of our environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import remote
+
+Run = Callable[..., Any]
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@dataclass
+class Done:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Standard output, which must be one JSON document and nothing else."""
+        return json.loads(self.out)
+
+    @property
+    def findings(self) -> dict[str, dict[str, str]]:
+        """Of ``check --json``: the last of each name."""
+        return {finding["name"]: finding for finding in self.json["findings"]}
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This one without anything that tells a worker its place; private servers are the one under test."""
+    if server := os.environ.get("SSP_REDIS_TEST_SERVER"):
+        more = {"SSP_REDIS_SERVER": server} | more
+    return remote.environment(**more)
+
+
+@pytest.fixture
+def ssp(tmp_path: Path) -> Run:
+    """Runs ``ssp-redis WORDS`` in an empty directory; keywords become environment variables."""
+
+    def run(*words: str, code: int | None = 0, timeout: float = 90, **more: str) -> Done:
+        done = subprocess.run(
+            [sys.executable, "-m", "ssp_redis", *words],
+            cwd=tmp_path,
+            env=environment(**more),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        assert code is None or done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert code is None or "Traceback" not in done.stderr, done.stderr
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts ``ssp-redis WORDS`` and does not wait; what still runs after the test is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def popen(*words: str, **more: str) -> subprocess.Popen[str]:
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "ssp_redis", *words],
+                cwd=tmp_path,
+                env=environment(**more),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    yield popen
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
