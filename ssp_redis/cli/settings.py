@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ssp_redis.cli import format
 from ssp_redis.connection import Endpoint, ReplyError, Wire, denied
 
 OK, WARN, UNFIT = "ok", "warn", "unfit"
@@ -75,7 +76,7 @@ def role(info: dict[str, str], kind: str = "") -> Finding:
     replicas = int(info.get("connected_slaves", "0"))
     if kind and not replicas:
         return Finding("role", WARN, f"master, {mode}, no replica", "a failover has nobody to go to: start a replica")
-    return Finding("role", OK, f"master, {mode}" + (f", {replicas} replicas" if replicas else ""))
+    return Finding("role", OK, f"master, {mode}" + (f", {format.counted(replicas, 'replica')}" if replicas else ""))
 
 
 def eviction(info: dict[str, str]) -> Finding:
@@ -83,11 +84,11 @@ def eviction(info: dict[str, str]) -> Finding:
     policy = info.get("maxmemory_policy", "?")
     if policy.startswith("allkeys"):
         return Finding(
-            "eviction", UNFIT, policy, "live parameters would be thrown away: CONFIG SET maxmemory-policy noeviction"
+            "eviction", UNFIT, policy, f"live parameters would be thrown away: {_set('maxmemory-policy', 'noeviction')}"
         )
     if policy.startswith("volatile"):
         return Finding(
-            "eviction", WARN, policy, "results of finished jobs may go early: CONFIG SET maxmemory-policy noeviction"
+            "eviction", WARN, policy, f"results of finished jobs may go early: {_set('maxmemory-policy', 'noeviction')}"
         )
     return Finding("eviction", OK if policy == "noeviction" else WARN, policy)
 
@@ -118,10 +119,13 @@ def persistence(info: dict[str, str]) -> Finding:
             "persistence",
             UNFIT,
             "snapshots, and the last one failed: writes are refused (MISCONF)",
-            "free disk space, or CONFIG SET stop-writes-on-bgsave-error no",
+            f"free disk space, or {_set('stop-writes-on-bgsave-error', 'no')}",
         )
     return Finding(
-        "persistence", WARN, "no AOF", "a restart loses what came after the last snapshot: CONFIG SET appendonly yes"
+        "persistence",
+        WARN,
+        "no AOF",
+        f"a restart loses what came after the last snapshot: {_set('appendonly', 'yes')}",
     )
 
 
@@ -160,6 +164,12 @@ def cluster(wire: Wire, endpoint: Endpoint) -> Finding:
     return Finding("cluster", OK, nodes)
 
 
+def _set(name: str, value: str) -> str:
+    """What changes a setting now, and what keeps it changed when the server starts again."""
+    quoted = f"'{value}'" if " " in value else value
+    return f"CONFIG SET {name} {quoted}, and in redis.conf the line: {name} {value}"
+
+
 def configuration(wire: Wire, user: str) -> Iterator[Finding]:
     """Will it cut off who is silent, or slow to read?"""
     try:
@@ -184,7 +194,7 @@ def idle(timeout: str) -> Finding:
         "timeout",
         WARN,
         f"closes connections that are idle for {timeout} s",
-        "a worker whose clocks take longer connects anew at each: CONFIG SET timeout 0",
+        f"a worker whose clocks take longer connects anew at each: {_set('timeout', '0')}",
     )
 
 
@@ -200,7 +210,7 @@ def buffers(limits: str) -> Iterator[Finding]:
             f"{name}, pubsub",
             UNFIT if unread < _TOO_LITTLE_UNREAD else WARN,
             f"subscribers are cut off when {unread} bytes are unread",
-            "CONFIG SET client-output-buffer-limit 'pubsub 32mb 8mb 60'",
+            _set("client-output-buffer-limit", "pubsub 32mb 8mb 60"),
         )
     else:
         yield Finding(f"{name}, pubsub", OK, f"{unread >> 20} MiB" if unread else "no limit")
@@ -209,5 +219,5 @@ def buffers(limits: str) -> Iterator[Finding]:
             f"{name}, normal",
             WARN,
             f"clients are cut off when {reply} bytes are unread: large tables may not be readable",
-            "CONFIG SET client-output-buffer-limit 'normal 0 0 0'",
+            _set("client-output-buffer-limit", "normal 0 0 0"),
         )

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from clusters import Cluster
+from commands import Run
 from nodes import Node
 from remote import eventually
 from sentinels import Watched
 
 from ssp_redis.cli import settings
 from ssp_redis.connection import RIGHTS
-
-Run = Callable[..., Any]
 
 
 @pytest.fixture
@@ -56,7 +54,7 @@ def node(server_binary: str) -> Iterator[Node]:
     ],
 )
 def test_each_setting_is_named_with_what_to_set(
-    node: Node, ssp: Run, setting: str, name: str, level: str, advice: str
+    node: Node, ssp: Run, server_binary: str, setting: str, name: str, level: str, advice: str
 ) -> None:
     node.do("CONFIG", "SET", *setting.split(" ", 1))
     done = ssp("check", "--url", node.url, "--json", code=1 if level == "unfit" else 0)
@@ -66,8 +64,12 @@ def test_each_setting_is_named_with_what_to_set(
     if level == "unfit":
         assert "is not fit" in done.err and name in done.err
     if advice.startswith("CONFIG SET"):
-        # what it says can be said as it stands
+        # what it says can be said as it stands, and written as it stands
         words = advice.replace("'", "").split(" ", 3)
+        line = " ".join(words[2:])
+        assert finding["advice"].endswith(f", and in redis.conf the line: {line}")
+        with Node(server_binary, f"--{line}".split()) as other:
+            assert ssp("check", "--url", other.url, "--json", code=None).findings.get(name, {}).get("level") != level
         node.do(*words)
         assert ssp("check", "--url", node.url, "--json", code=None).findings.get(name, {}).get("level") != level
 
