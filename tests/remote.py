@@ -12,6 +12,7 @@ import os
 import pickle
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -40,6 +41,16 @@ def environment(**more: str) -> dict[str, str]:
     # several children share few processors
     kept |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     return kept | more
+
+
+def free_ports(count: int) -> int:
+    """The first of so many consecutive ports on which nobody listens."""
+    while True:
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
+            first: int = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            for port in range(first + 1, first + count):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
 
 
 class RemoteError(Exception):

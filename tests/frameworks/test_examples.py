@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from remote import environment
+from remote import environment, free_ports
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -51,6 +51,14 @@ def test_digits(
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     assert min(launched(server_binary, example, "--epochs", 2 if "keras" in example else 6)) > least
+
+
+@pytest.mark.timeout(300)
+def test_the_regression_beside_a_parameter_server(server_binary: str) -> None:
+    if importlib.util.find_spec("tensorflow") is None:
+        pytest.skip("tensorflow is not installed")
+    small = ["--steps", 600, "--lr", 0.02, "--port", free_ports(4)]
+    assert max(launched(server_binary, "linreg_tensorflow.py", *small, workers=3)) < 0.5, "both begin at 0"
 
 
 def test_the_clock_alone_keeps_five_processes_within_three_steps(server_binary: str, tmp_path: Path) -> None:
