@@ -180,27 +180,40 @@ class Clock:
         self.link.greet = self._meet
         self._member = True
 
-    def leave(self, why: str = "left", after: Callable[[Wire, int], None] = lambda wire, left: None) -> None:
+    def leave(
+        self,
+        why: str = "left",
+        after: Callable[[Wire, int], None] = lambda wire, left: None,
+        owes: Callable[[], bool] = lambda: False,
+    ) -> bool:
         """Leave the job; idempotent, quick, and silent when the server is away (the lease ends the membership then).
 
         Args:
             why: done or left.
             after: called when it is said, with the number of members left.
+            owes: is there something to push again, because the server turned out to have forgotten it? Then this
+                answers False, and does not leave yet.
         """
         if self._closed:
-            return
+            return True
         if self._member and self._refused is None and forks.depth() == self._depth:
             if self.link.busy:
                 self.link.drop()  # called in the middle of an exchange, by a signal handler
             try:
-                self.run(lambda wire: after(wire, self._say_leave(wire, why)), limit=min(2.0, self.link.limit))
+                if not self.run(lambda wire: self._say_leave(wire, why, after, owes), limit=min(2.0, self.link.limit)):
+                    return False
             except (SSPError, Refusal) as error:
                 logger.warning("worker %s could not say that it leaves: %s", self.caller.worker, error)
         self.detach()
+        return True
 
-    def _say_leave(self, wire: Wire, why: str) -> int:
+    def _say_leave(self, wire: Wire, why: str, after: Callable[[Wire, int], None], owes: Callable[[], bool]) -> bool:
+        if owes():
+            return False
         caller = self.caller
-        return self.scripts.leave(wire, caller.run, caller.epoch, caller.worker, caller.incarnation, self.clock, why)[1]
+        said = self.scripts.leave(wire, caller.run, caller.epoch, caller.worker, caller.incarnation, self.clock, why)
+        after(wire, said[1])
+        return True
 
     def detach(self) -> None:
         """Close the connections without leaving: the lease goes on, and whoever joins under the id takes over."""

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from .clock import Clock
 from .config import UNSET, Settings, Unset, check_timeout, parse_count, resolve
 from .connection import Wire
-from .errors import JobStopped, Loss, SSPError, TableMismatch, UsageError, WaitTimeout
+from .errors import Fenced, JobStopped, Loss, SSPError, StateLost, TableMismatch, UsageError, WaitTimeout
 from .given import Array, as_array
 from .keys import StoreKeys, check_name
 from .memory import warn_of_eviction
@@ -560,6 +560,11 @@ class Worker:
             self._leave(why, commit)
 
     def _leave(self, why: str | None, commit: bool) -> None:
+        # once more where the server turns out, on the way out, to have forgotten what is still held here
+        while not self._try_to_leave(why, commit):
+            pass
+
+    def _try_to_leave(self, why: str | None, commit: bool) -> bool:
         clock, store = self._clock, self._store
         try:
             if commit and clock.alive:
@@ -571,7 +576,7 @@ class Worker:
                     self._commit()
         except BaseException as error:
             clock.leave("left")
-            if not isinstance(error, SSPError):
+            if not isinstance(error, SSPError) or isinstance(error, (Fenced, StateLost)):
                 raise
             raise SSPError(
                 f"worker {self.id} left, and whether its open clock was committed is not known: {error}"
@@ -590,8 +595,8 @@ class Worker:
         if clock.reproducible and why != "done" and clock.standing.started:
             # to leave early would take its deltas out of the sum: the others wait for its return
             clock.detach()
-            return
-        clock.leave(why, after)
+            return True
+        return clock.leave(why, after, lambda: commit and store is not None and store.unpushed)
 
     def detach(self) -> None:
         """Close the connections without leaving: the lease goes on until it runs out or somebody joins as this id."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -94,3 +96,22 @@ def proxy(url: str) -> Iterator[Proxy]:
     """A proxy in front of the shared server."""
     with Proxy(url) as proxy:
         yield proxy
+
+
+class Past:
+    """A server with an AOF that can be put back to an earlier moment, as after a failover or a lost tail."""
+
+    def __init__(self, new_server: Callable[..., Any], tmp_path: Path) -> None:
+        self._data, self._copy = tmp_path / "data", tmp_path / "copy"
+        self.server = new_server(appendonly=True, directory=self._data, args=["--appendfsync", "always"])
+        self.url = self.server.url
+
+    def remember(self) -> None:
+        shutil.rmtree(self._copy, ignore_errors=True)
+        shutil.copytree(self._data, self._copy)
+
+    def return_to_it(self) -> None:
+        self.server.kill()
+        shutil.rmtree(self._data)
+        shutil.copytree(self._copy, self._data)
+        self.server.start()

@@ -40,6 +40,8 @@ class Store(Writer):
         self._settled = 0
         #: (when, number): from then on the same is true of the rings before that one.
         self._settling: list[tuple[float, int]] = []
+        #: (when, name): rings that were swept here, and are then once more: a SET may have come late.
+        self._swept: list[tuple[float, str]] = []
         self._pushed: dict[int, list[View | RowView]] = {}
         #: Timestamps of deltas that the server forgot and that wait for the next push, and those that rode on one.
         self._riding: list[int] = []
@@ -125,6 +127,11 @@ class Store(Writer):
         """Delete what departed workers left, and the own rings that were given up, once they are folded."""
         while self._settling and self._settling[0][0] <= time.monotonic():
             self._settled, self._sweep_at = self._settling.pop(0)[1], self.log.end
+        again = []
+        while self._swept and self._swept[0][0] <= time.monotonic():
+            again.append(self._swept.pop(0)[1])
+        if again:
+            self.host.run(lambda wire: sweep.delete_rings(wire, self.keys, again))
         if self._sweep_at is None or min((base for base, _ in self.bases.values()), default=0) < self._sweep_at:
             return
         self._sweep_at = None
@@ -146,7 +153,8 @@ class Store(Writer):
         named = {Tag.parse(text).ring for text in read.tags}
         if doubtful & named:
             self._sweep_at = read.end
-        sweep.delete_rings(wire, self.keys, sorted(doubtful - named))
+        removed = sweep.delete_rings(wire, self.keys, sorted(doubtful - named))
+        self._swept += [(time.monotonic() + _DOUBT, ring) for ring in removed]
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
@@ -165,8 +173,9 @@ class Store(Writer):
         """After leaving: delete own rings if nothing needs them."""
         own = f"{self.ring.worker}:{self.ring.incarnation}:"
         names = {ring for ring in sweep.rings(wire, self.keys) if ring.startswith(own)}
-        # rings that were given up of late are deleted, and named still: what comes late is found by the next sweep
+        # rings that were given up or swept of late are named still: what comes late is found by the next sweep
         doubtful = names - {self.ring.name} if self._settling else set()
+        doubtful |= {ring for _, ring in self._swept}
         self._sweep_own(wire, names, doubtful)
 
     def fenced(self, wire: Wire) -> None:
@@ -187,9 +196,10 @@ class Store(Writer):
             wire.call("SADD", self.keys.rings, *sorted(doubtful))
 
     def doubt(self) -> None:
-        """Nor count commits that were announced by the server as it was."""
+        """Nor count commits that were announced by the server as it was, nor that it knows the ring's name."""
         super().doubt()
         self.folder.close()
+        self.ring.registered = False
 
     # -- rollback ----------------------------------------------------------------------------------------------------
 

@@ -27,9 +27,12 @@ def rings(wire: Wire, keys: StoreKeys) -> set[str]:
     return {ring.decode() for ring in wire.call("SMEMBERS", keys.rings)}
 
 
-def delete_rings(wire: Wire, keys: StoreKeys, names: Iterable[str]) -> None:
-    """Delete the slots of rings that no tag refers to any more, and the scratch of their incarnations."""
-    tables = layouts(wire, keys)
+def delete_rings(wire: Wire, keys: StoreKeys, names: Iterable[str]) -> list[str]:
+    """Delete the slots of rings that no tag refers to any more, and the scratch of their incarnations.
+
+    Returns those whose names were in the list, from which they are taken.
+    """
+    tables, removed = layouts(wire, keys), []
     for ring in names:
         incarnation = int(ring.split(":")[1])
         doomed = []
@@ -41,7 +44,9 @@ def delete_rings(wire: Wire, keys: StoreKeys, names: Iterable[str]) -> None:
                 doomed += [keys.slot(layout.number, block, ring, slot) for slot in range(layout.slots)]
                 doomed.append(keys.scratch(layout.number, block, incarnation))
         _in_batches(wire, "UNLINK", doomed)
-        wire.call("SREM", keys.rings, ring)
+        if wire.call("SREM", keys.rings, ring):
+            removed.append(ring)
+    return removed
 
 
 def every_key(wire: Wire, keys: StoreKeys) -> list[str]:

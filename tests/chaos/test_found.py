@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import redis
-from fixtures import background
+from fixtures import Past, background
 from proxy import COMMAND, CUT, PASS, Fate, Pair, Proxy, once
 from remote import eventually
 
-from ssp_redis import Evicted, Job, StateLost, Worker
+import ssp_redis
+from ssp_redis import Evicted, Job, ServerRefused, StateLost, Superseded, Worker
 from ssp_redis.store import store
 
 
@@ -118,3 +121,95 @@ def test_one_that_was_evicted_while_the_others_were_late_is_told_so(
     Job(url, job).evict(0)
     with pytest.raises(Evicted):
         first.wait(timeout=5)
+
+
+def test_one_that_leaves_a_job_that_is_gone_is_told_so(join: Callable[..., Worker], url: str, job: str) -> None:
+    """Its open clock cannot be committed, and the reason has a name of its own."""
+    worker = join(0)
+    worker.table("w", np.zeros(3)).inc(np.ones(3))
+    Job(url, job).delete(force=True)
+    with pytest.raises(StateLost):
+        worker.leave()
+
+
+def test_one_that_leaves_and_was_superseded_is_told_so(join: Callable[..., Worker]) -> None:
+    worker = join(0)
+    worker.table("w", np.zeros(3)).inc(np.ones(3))
+    join(0)
+    with pytest.raises(Superseded):
+        worker.leave()
+
+
+@pytest.mark.parametrize("size", [3, 100, 300_000])
+def test_what_the_server_forgot_of_one_that_leaves_is_pushed_again(
+    new_server: Callable[..., Any], tmp_path: Path, size: int
+) -> None:
+    """It finds out by its last command; what it still holds would ride on a push that never comes."""
+    past = Past(new_server, tmp_path)
+    worker, other = (background(ssp_redis.join, past.url, job="j", worker=i, workers=2, staleness=9) for i in range(2))
+    table = worker.result(20).table("w", np.zeros(size))
+    past.remember()
+    table.inc(np.ones(size))
+    worker.result().tick()
+    past.return_to_it()
+    worker.result().leave()
+    assert (Job(past.url, "j").table("w").get() == 1).all()
+    assert [loss.repushed for loss in worker.result().losses] == [True]
+    other.result().leave()
+    assert (Job(past.url, "j").table("w").get() == 1).all()
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_ring_whose_name_did_not_arrive_is_named_again(
+    own_server: Any, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fold names the ring, too; where that was refused, or cut off, later pushes were to a ring that nobody knew."""
+    with Proxy(own_server.url) as proxy, redis.Redis.from_url(own_server.url) as client:
+        worker = ssp_redis.join(proxy.url, job="j", worker=0)
+        table = worker.table("w", np.zeros(300_000))
+        worker._tables().ring.renew()
+        if refused:
+            client.config_set("maxmemory", 1)
+            with pytest.raises(ServerRefused):
+                worker._tables().create("x", np.zeros(300_000))
+            client.config_set("maxmemory", 0)
+        else:
+            proxy.fate = once(b"SADD", CUT)
+        worker.table("x", np.zeros(300_000))
+        table.inc(np.ones(300_000))
+        worker.tick()
+        [rings] = client.scan_iter(match="ssp:{j}:*:rings")
+        [slot] = client.scan_iter(match="ssp:{j}:*:d:0:0:*")
+        assert client.sismember(rings, b":".join(slot.split(b":")[-4:-1]))
+        worker.leave()
+
+
+def test_a_set_that_comes_after_the_sweep_of_its_ring_is_found_by_another(
+    together: Callable[..., list[Worker]], url: str, job: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever swept looks again a minute later, or names the ring when it leaves."""
+    monkeypatch.setattr(store, "_DOUBT", 0.5)
+    dead, sweeper, last = together(3, staleness=9)
+    tables = [worker.table("w", np.zeros(100)) for worker in (dead, sweeper, last)]
+    tables[0].inc(np.ones(100))
+    dead.tick()
+    [slot] = client.scan_iter(match=f"ssp:{{{job}}}:*:d:*")
+    value = client.get(slot)
+    Job(url, job).evict(0)
+
+    def gone() -> bool:
+        tables[1].inc(np.ones(100))
+        sweeper.tick()
+        tables[1].get()
+        return not client.exists(slot)
+
+    sweeper._store.folder.fold(sweeper._store.views["w"], [0])
+    eventually(gone)
+    client.set(slot, value)
+    eventually(gone)
+    client.set(slot, value)  # once more, and now whoever swept leaves
+    sweeper._store._swept = [(0.0, ":".join(slot.decode().split(":")[-4:-1]))]
+    sweeper.leave()
+    tables[2].get()
+    last.leave()
+    assert not client.exists(slot)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import redis
-from fixtures import background
+from fixtures import Past, background
 from proxy import CUT, LOSE_REPLY, Fate, Proxy, chaos, once
 from remote import Remote
 
@@ -199,25 +198,6 @@ def test_a_commit_of_another_past_is_refused(join: Join, client: redis.Redis, ur
     [key] = client.scan_iter(match=f"ssp:{{{job}}}:*:r:*")
     assert client.hkeys(key) == [b"h"]
     assert (Job(url, job).table("w").get([1, 2, 3])[:, 0] == [1, 1, 0]).all()
-
-
-class Past:
-    """A server with an AOF that can be put back to an earlier moment, as after a failover or a lost tail."""
-
-    def __init__(self, new_server: Callable[..., Any], tmp_path: Path) -> None:
-        self._data, self._copy = tmp_path / "data", tmp_path / "copy"
-        self.server = new_server(appendonly=True, directory=self._data, args=["--appendfsync", "always"])
-        self.url = self.server.url
-
-    def remember(self) -> None:
-        shutil.rmtree(self._copy, ignore_errors=True)
-        shutil.copytree(self._data, self._copy)
-
-    def return_to_it(self) -> None:
-        self.server.kill()
-        shutil.rmtree(self._data)
-        shutil.copytree(self._copy, self._data)
-        self.server.start()
 
 
 @pytest.mark.parametrize("count", [5, 600])

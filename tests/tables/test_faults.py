@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import redis
-from fixtures import background, blocked
+from fixtures import Past, background, blocked
 from proxy import CUT, LOSE_REPLY, Fate, Proxy, chaos, once
 from remote import eventually
 
@@ -356,25 +355,6 @@ def test_a_foreign_block_is_an_error(join: Join, client: redis.Redis, url: str, 
         client.set(key, wrong)
         with pytest.raises(SSPError, match="table w"):
             join("late").table("w").get()
-
-
-class Past:
-    """A server with an AOF that can be put back to an earlier moment, as after a failover or a lost tail."""
-
-    def __init__(self, new_server: Callable[..., Any], tmp_path: Path) -> None:
-        self._data, self._copy = tmp_path / "data", tmp_path / "copy"
-        self.server = new_server(appendonly=True, directory=self._data, args=["--appendfsync", "always"])
-        self.url = self.server.url
-
-    def remember(self) -> None:
-        shutil.rmtree(self._copy, ignore_errors=True)
-        shutil.copytree(self._data, self._copy)
-
-    def return_to_it(self) -> None:
-        self.server.kill()
-        shutil.rmtree(self._data)
-        shutil.copytree(self._copy, self._data)
-        self.server.start()
 
 
 @pytest.fixture
