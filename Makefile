@@ -6,6 +6,6 @@ fmt: ; $(BIN)/ruff check --fix . && $(BIN)/ruff format .
 lint: ; $(BIN)/ruff check . && $(BIN)/ruff format --check .
 types: ; $(BIN)/mypy
 test: ; $(BIN)/pytest -q
-chaos: ; $(BIN)/python -m tests.chaos --count $(or $(N),20) --table
+chaos: ; $(BIN)/python -m tests.chaos --seeds 1-$(or $(N),20) --jobs 2 --table
 bench: ; $(BIN)/ssp-redis bench
 check: lint types test

@@ -319,20 +319,27 @@ class Checker:
     def _mute(self, one: History) -> bool:
         """Did it end before it could learn that the server had forgotten what it had pushed?
 
-        It was killed, or the first that it heard of the server after the rollback was that it is out.
+        It was killed, it had left by then, or the first that it heard of the server after the rollback was that it is
+        out.
         """
         if one.life.last("losses") is None:
             return True
         back = max(self.stage.rolled_back, default=_FOREVER)
+        if one.left is not None and one.left < back:
+            return True
         return one.life.end in ("Evicted", "Superseded") and one.confirmed < back
 
     def _named(self) -> set[tuple[int, int]]:
-        """(worker, clock) of what the lives were told is lost."""
+        """(worker, clock) of what the lives were told is lost.
+
+        What one says it pushed again is not lost, unless it ended early.
+        """
         return {
             (int(worker), clock)
             for one in self.lives
             if (event := one.life.last("losses"))
-            for worker, first, last, _ in event.details[0]
+            for worker, first, last, again in event.details[0]
+            if not (again and one.life.end == "done")
             for clock in range(first, last + 1)
         }
 
@@ -433,7 +440,9 @@ class Checker:
             said = max(
                 (clock for one in self.lives if one.life.worker == worker for _, clock in one.advanced), default=0
             )
-            if not said <= stored.get(worker, 0) <= self.schedule.clocks + 1:
+            # what a rollback took from one that leaves is pushed again with a tick of its own
+            most = self.schedule.clocks + 1 + len(self.stage.rolled_back)
+            if not said <= stored.get(worker, 0) <= most:
                 self.wrong(f"worker {worker} had ticked to {said}, the job says {stored.get(worker)}")
 
     def _reads(self, have: dict[str, Counts]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import redis
-from proxy import CUT, HEARTBEAT, LOSE_REPLY, PASS, SUBSCRIBER, Fate, Pair
+from proxy import COMMAND, CUT, HEARTBEAT, LOSE_REPLY, PASS, SUBSCRIBER, Fate, Pair
 from remote import eventually
 
 from ssp_redis import Job, SSPError
@@ -26,7 +26,7 @@ def inject(stage: Stage, planned: Planned, life: Life, phase: str, pair: Pair | 
     if group == "wire":
         return _wire(stage, planned, life, phase, pair, chunk)
     if group == "process":
-        return _process(stage, planned, life, phase)
+        return _process(stage, planned, life, phase, chunk)
     # while the worker's command is held, so that the fault meets it in this phase
     begun = False
 
@@ -36,7 +36,7 @@ def inject(stage: Stage, planned: Planned, life: Life, phase: str, pair: Pair | 
         stage.tell()
 
     stage.background(lambda: _server(stage, planned, life, phase, begin))
-    stage.until(lambda: begun, 1.0)
+    stage.until(lambda: begun, 2.0)
     return PASS
 
 
@@ -48,35 +48,26 @@ def _wire(stage: Stage, planned: Planned, life: Life, phase: str, pair: Pair | N
     where, _, how = kind.partition(" ")
     role = {"waiting": SUBSCRIBER, "heartbeat": HEARTBEAT}.get(where)
     if role:
-        pairs = life.proxy.pairs(role=role)
-
-        def act(target: Pair) -> None:
-            injected = stage.note(kind, life, phase, life.worker)
+        injected = stage.note(kind, life, phase, life.worker)
+        for target in life.has(role):
             _afflict(stage, target, how, amount, injected)
-
-        if pairs:
-            for target in pairs:
-                act(target)
-        else:
-            life.ambush[role] = act
         return PASS
     if pair is None:
         # not sending anything: the connection that is there
-        pairs = life.proxy.pairs(role="command")
-        if not pairs:
-            return PASS
-        pair = pairs[0]
-        kind = {"commands half-open": kind, "commands frozen": kind, "reply torn": kind}.get(kind, "command torn")
-    injected = stage.note(kind, life, phase, life.worker, chunk[:60].split(b"\r\n")[2:3][:1] and f"{len(chunk)} bytes")
+        pair = next(iter(life.has(COMMAND)), None)
+    injected = stage.note(kind, life, phase, life.worker, f"{len(chunk)} bytes" if chunk else "")
+    if pair is None:
+        injected.end = time.monotonic()  # it has been closed this very moment
+        return PASS
     if kind == "commands half-open":
         pair.muted = True
     elif kind == "commands frozen":
         _afflict(stage, pair, "frozen", amount, injected)
         return PASS
     elif kind == "command torn":
-        pair.cut_after(up=round(amount * len(chunk)))
+        pair.cut_after(up=min(len(chunk) - 1, round(amount * len(chunk))))
     elif kind == "reply torn":
-        pair.cut_after(down=1 + round(amount * 60))
+        pair.cut_after(down=round(amount * 30))
     injected.end = time.monotonic()
     if kind == "command late":
         injected.end += 0.6
@@ -85,22 +76,21 @@ def _wire(stage: Stage, planned: Planned, life: Life, phase: str, pair: Pair | N
         injected.end += 0.5
         return Fate(delay=0.5 * amount)
     if kind == "command repeated":
-        if chunk.startswith(b"*") and b"\r\nEVALSHA\r\n" in chunk[:30]:
+        seen = len(life.events)
+        call = b"\r\nEVALSHA\r\n" in chunk[:30]
+        if call:
             stage.late.append(chunk)
-            seen = len(life.events)
-
-            def again() -> None:
-                stage.until(lambda: len(life.events) > seen + 5 or life.ended, 2.0)
-                with contextlib.suppress(OSError):
-                    answer = life.proxy.replay(chunk)
-                    stage.say(f"said again: {answer[:80]!r}")
-
-            stage.background(again)
-            return PASS
-        # what is not a script's call is repeated only to a client that has lost its connection
         injected.end += 0.6
-        injected.kind = "command late"
-        return Fate(late=0.6 * amount)
+
+        def again() -> None:
+            stage.until(lambda: len(life.events) > seen + 5 or life.ended, 2.0 if call else 0.6 * amount)
+            with contextlib.suppress(OSError):
+                answer = life.proxy.replay(chunk)
+                stage.say(f"said again: {answer[:80]!r}")
+
+        stage.background(again)
+        # what is not a script's call is repeated only to a client that has lost its connection
+        return PASS if call else LOSE_REPLY
     return {"command lost": CUT, "reply lost": LOSE_REPLY}.get(kind, PASS)
 
 
@@ -113,7 +103,7 @@ def _afflict(stage: Stage, pair: Pair, how: str, amount: float, injected: Inject
         pair.hold()
 
         def thaw() -> None:
-            time.sleep(0.3 + 2.2 * amount)  # how long it lasts
+            time.sleep(0.15 + 1.15 * amount)  # how long it lasts
             pair.release()
             injected.end = time.monotonic()
 
@@ -125,7 +115,7 @@ def _afflict(stage: Stage, pair: Pair, how: str, amount: float, injected: Inject
 # -- processes
 
 
-def _process(stage: Stage, planned: Planned, life: Life, phase: str) -> Fate:
+def _process(stage: Stage, planned: Planned, life: Life, phase: str, chunk: bytes) -> Fate:
     kind, amount, lease = planned.kind, planned.amount, stage.schedule.lease
     injected = stage.note(kind, life, phase, life.worker)
 
@@ -139,42 +129,56 @@ def _process(stage: Stage, planned: Planned, life: Life, phase: str) -> Fate:
         return CUT if amount < 0.4 else PASS
     if kind in ("stopped", "stopped too long"):
         life.signal(signal.SIGSTOP)
+        if kind == "stopped too long" and amount < 0.7:
+            stage.hold_another(life.worker)  # else they may be done when it wakes
 
         def wake() -> None:
             time.sleep(lease * (0.6 * amount if kind == "stopped" else 1.4))  # how long it lasts
             life.signal(signal.SIGCONT)
+            stage.hold(None)
             over()
 
         stage.background(wake)
         return PASS
 
     def evict() -> None:
-        try:
-            with Job(stage.server.url, JOB) as job:
-                pids = {member.pid for member in job.status().members if member.worker == str(life.worker)}
-                if job.evict(life.worker):
-                    for one in stage.lives:
-                        if one.process.pid in pids:
-                            one.evicted = time.monotonic()
-                else:
-                    injected.note = "was not a member"
-        except SSPError as error:
-            injected.note = f"was not a member ({type(error).__name__})"
+        for attempt in range(20):
+            try:
+                with Job(stage.server.url, JOB) as job:
+                    pids = {member.pid for member in job.status().members if member.worker == str(life.worker)}
+                    if job.evict(life.worker):
+                        for one in stage.lives:
+                            if one.process.pid in pids:
+                                one.evicted = time.monotonic()
+                    else:
+                        injected.note = "was not a member"
+                    break
+            except SSPError as error:
+                injected.note = f"was not a member ({type(error).__name__})"
+                if attempt:
+                    time.sleep(0.1)  # the server is being mended
         over()
 
     def take_over(stopped: bool) -> None:
         if stopped:
             life.signal(signal.SIGSTOP)
         other = stage.spawn(life.worker)
+        begun.append(other)
         if other:
             stage.until(lambda: other.ended or other.last("joined"), 15)
         life.signal(signal.SIGCONT)
         over()
 
-    if kind == "evicted":
-        stage.background(evict)
+    begun: list[Life | None] = []
+    if kind != "evicted":
+        thread = stage.background(lambda: take_over(kind == "taken over stopped"))
+        if amount < 0.5 and chunk:
+            # what is being sent arrives when the other is in
+            stage.until(lambda: not thread.is_alive() or (begun and begun[0] and begun[0].last("joined")), 0.4)
+    elif amount < 0.5 and chunk:
+        evict()  # what is being sent arrives afterwards
     else:
-        stage.background(lambda: take_over(kind == "taken over stopped"))
+        stage.background(evict)
     return PASS
 
 
@@ -261,6 +265,8 @@ def _(stage: Stage, admin: redis.Redis, amount: float, injected: Injected) -> It
 def _(stage: Stage, admin: redis.Redis, amount: float, injected: Injected) -> Iterator[None]:
     _kill(stage)
     yield
+    shutil.rmtree(stage.data, ignore_errors=True)
+    stage.data.mkdir()
     stage.server.start()
 
 
@@ -268,10 +274,12 @@ def _(stage: Stage, admin: redis.Redis, amount: float, injected: Injected) -> It
 def _(stage: Stage, admin: redis.Redis, amount: float, injected: Injected) -> Iterator[None]:
     _kill(stage)
     yield
-    parts = sorted(stage.data.rglob("*.incr.aof")) or sorted(stage.data.rglob("appendonly.aof"))
-    size = parts[-1].stat().st_size
+    part = stage.log_parts()[-1]
+    size = part.stat().st_size
     cut = min(size // 3, round(200 + amount**3 * 400_000))
-    os.truncate(parts[-1], size - cut)
+    if amount < 0.9:
+        cut = max(0, min(cut, size - stage.made))  # else it may forget the tables, too
+    os.truncate(part, size - cut)
     injected.note = f"{cut} bytes of {size} gone"
     stage.rolled_back.append(time.monotonic())
     stage.server.start()
@@ -302,6 +310,8 @@ def _(stage: Stage, admin: redis.Redis, amount: float, injected: Injected) -> It
             admin.bgsave()
         eventually(lambda: admin.info("persistence")["rdb_last_bgsave_status"] == state)
 
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(obstacle)  # of the last time
     os.makedirs(f"{obstacle}/full", exist_ok=True)
     admin.config_set("save", "3600 1000000")
     saved("err")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,8 @@ _CAUSES = {
     "SSPError": REFUSALS,
 }
 #: Seconds after a fault in which what a worker is shown is put down to it.
-_AFTER = 5.0
+_AFTER = 3.0
+_PHASES = (*PHASES, "computing")
 
 
 def came_of(stage: Stage, fault: Injected) -> str:
@@ -47,71 +49,119 @@ def came_of(stage: Stage, fault: Injected) -> str:
     return ", ".join(sorted(shown)) or "unnoticed"
 
 
+def record(stage: Stage) -> dict[str, Any]:
+    """What one schedule came to, as it is kept."""
+    outcome: Outcome = stage.outcome
+    return {
+        "seed": outcome.schedule.seed,
+        "seconds": round(outcome.seconds, 2),
+        "staleness": str(outcome.schedule.staleness),
+        "violations": outcome.violations,
+        "faults": [[fault.kind, fault.phase, came_of(stage, fault)] for fault in outcome.injected],
+        "missed": [[fault.kind, fault.phase] for fault in stage.missed()],
+        "ends": dict(outcome.errors),
+        "numbers": {name: round(value, 3) for name, value in outcome.numbers.items()},
+    }
+
+
+def _row(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
 @dataclass
 class Ledger:
     """What happened, over many schedules."""
 
     schedules: int = 0
     seconds: float = 0.0
-    failed: list[int] = field(default_factory=list)
-    violations: int = 0
-    kinds: dict[str, Counter[str]] = field(default_factory=dict)
-    phases: dict[str, Counter[str]] = field(default_factory=dict)
+    #: Seed and first violation of those that failed.
+    failed: dict[int, str] = field(default_factory=dict)
+    kinds: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in KINDS})
+    phases: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in KINDS})
+    missed: Counter[str] = field(default_factory=Counter)
+    fewest: int = len(KINDS)
     ends: Counter[str] = field(default_factory=Counter)
     totals: Counter[str] = field(default_factory=Counter)
     largest: dict[str, float] = field(default_factory=dict)
 
-    def add(self, stage: Stage) -> None:
+    @classmethod
+    def of(cls, records: Iterable[dict[str, Any]]) -> Ledger:
+        """The counts of what was kept."""
+        ledger = cls()
+        for one in records:
+            ledger.add(one)
+        return ledger
+
+    def add(self, one: dict[str, Any]) -> None:
         """Count one schedule."""
-        outcome: Outcome = stage.outcome
         self.schedules += 1
-        self.seconds += outcome.seconds
-        self.violations += len(outcome.violations)
-        if outcome.violations:
-            self.failed.append(outcome.schedule.seed)
-        self.ends += outcome.errors
-        for fault in outcome.injected:
-            self.kinds.setdefault(fault.kind, Counter())[came_of(stage, fault)] += 1
-            self.phases.setdefault(fault.kind, Counter())[fault.phase] += 1
-        for name, value in outcome.numbers.items():
+        self.seconds += one["seconds"]
+        if one["violations"]:
+            self.failed[one["seed"]] = one["violations"][0]
+        self.ends.update(one["ends"])
+        self.fewest = min(self.fewest, len({kind for kind, _, _ in one["faults"]}))
+        for kind, phase, outcome in one["faults"]:
+            self.kinds[kind][outcome] += 1
+            self.phases[kind][phase] += 1
+        self.missed.update(f"{kind}, {phase}" for kind, phase in one["missed"])
+        for name, value in one["numbers"].items():
             if name.startswith(("largest", "latest", "rings left by")):
                 if name == "largest lead seen":
-                    name = f"largest lead at staleness {outcome.schedule.staleness}"
-                self.largest[name] = max(self.largest.get(name, 0), round(value, 3))
+                    name = f"largest lead at staleness {one['staleness']}"
+                self.largest[name] = max(self.largest.get(name, 0), value)
             else:
                 self.totals[name] += int(value)
 
-    def json(self) -> dict[str, Any]:
-        """All of it."""
-        return {
-            "schedules": self.schedules,
-            "seconds": round(self.seconds, 1),
-            "faults": sum(sum(counts.values()) for counts in self.kinds.values()),
-            "violations": self.violations,
-            "failed": self.failed,
-            "kinds": {
-                name: {
-                    "injected": sum(self.kinds[name].values()),
-                    "outcomes": dict(self.kinds[name].most_common()),
-                    "phases": dict(self.phases[name]),
-                }
-                for name in KINDS
-                if name in self.kinds
-            },
-            "ends": dict(self.ends.most_common()),
-            "totals": dict(self.totals),
-            "largest": self.largest,
-        }
+    @property
+    def faults(self) -> int:
+        """How many happened."""
+        return sum(sum(counts.values()) for counts in self.kinds.values())
+
+    def thin(self, least: int) -> list[str]:
+        """The pairs of a kind and a phase that came up less often."""
+        return [
+            f"{kind}, {phase}: {self.phases[kind][phase]}"
+            for kind in KINDS
+            for phase in PHASES
+            if self.phases[kind][phase] < least
+        ]
+
+    def summary(self) -> str:
+        """One line."""
+        failed = f" in seeds {sorted(self.failed)}" if self.failed else ""
+        return (
+            f"{self.schedules} schedules, {self.faults} faults, {self.seconds:.0f} s, {len(self.failed)} with "
+            f"violations{failed}"
+        )
 
     def table(self) -> str:
-        """For people: one row for each kind."""
-        lines = ["| fault | what | times | what the program was shown |", "|---|---|---:|---|"]
-        for name, counts in ((kind, self.kinds.get(kind, Counter())) for kind in KINDS):
+        """For people: what happened in all, one row for each kind, and when each kind met the workers."""
+        cells = [self.totals[name] for name in ("deltas", "deltas whose end was open", "reads")]
+        lines = [
+            _row("schedules", "with violations", "faults", "time", "lives of workers", "deltas", "under way", "reads"),
+            "|" + "---:|" * 8,
+            _row(
+                *(self.schedules, len(self.failed), self.faults, f"{self.seconds:.0f} s"),
+                *(sum(self.ends.values()), *cells),
+            ),
+            "",
+            _row("fault", "what", "times", "what the program was shown"),
+            "|---|---|---:|---|",
+        ]
+        for name, counts in self.kinds.items():
             shown = "; ".join(f"{what} {count}" for what, count in counts.most_common())
-            lines.append(f"| {name} | {KINDS[name].what} | {sum(counts.values())} | {shown} |")
-        phases = (*PHASES, "computing")
-        lines += ["", "| fault met a worker | " + " | ".join(phases) + " |", "|---|" + "---:|" * len(phases)]
-        for name in KINDS:
-            row = self.phases.get(name, Counter())
-            lines.append(f"| {name} | " + " | ".join(str(row[phase]) for phase in phases) + " |")
+            lines.append(_row(name, KINDS[name].what, sum(counts.values()), shown))
+        lines += ["", _row("fault met a worker", *_PHASES), "|---|" + "---:|" * len(_PHASES)]
+        lines += [_row(name, *(row[phase] for phase in _PHASES)) for name, row in self.phases.items()]
+        lines += [
+            "",
+            "How the lives of the workers ended: " + ", ".join(f"{what} {n}" for what, n in self.ends.most_common()),
+            "Numbers: " + ", ".join(f"{name} {value}" for name, value in sorted(self.totals.items())),
+            "Largest: " + ", ".join(f"{name} {value}" for name, value in sorted(self.largest.items())),
+            f"Fewest kinds in a schedule: {self.fewest}",
+            "Fewer than 20: " + ("; ".join(self.thin(20)) or "none"),
+            "Planned, and their moment did not come: "
+            + (", ".join(f"{what} {count}" for what, count in self.missed.most_common(60)) or "none"),
+            *(f"Seed {seed}: {text}" for seed, text in sorted(self.failed.items())),
+        ]
         return "\n".join(lines)

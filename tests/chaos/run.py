@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import traceback
+from typing import Any
+
 from .checks import Checker
 from .faults import inject
+from .ledger import record
 from .plan import Schedule, schedule
 from .stage import Stage
 
 #: Seconds that a schedule may take.
 LIMIT = 60.0
+#: Seconds after which it is told what took so long.
+_LONG = 14.0
 
 
 def play(plan: int | Schedule, binary: str | None = None, limit: float = LIMIT, sabotage: str = "") -> Stage:
@@ -21,9 +27,8 @@ def play(plan: int | Schedule, binary: str | None = None, limit: float = LIMIT, 
             checker.check()
         if not stage.outcome.violations:
             checker.garbage()
-    except Exception as error:
-        stage.violation(f"the check itself failed: {type(error).__name__}: {error}")
-        raise
+    except Exception:
+        stage.violation(f"the check itself failed: {traceback.format_exc()}")
     finally:
         stage.close()
     return stage
@@ -37,6 +42,12 @@ def report(stage: Stage) -> str:
             str(outcome.schedule),
             *outcome.log,
             *(f"violated: {text}" for text in outcome.violations[:20]),
-            f"again: python -m tests.chaos --seed {outcome.schedule.seed}",
+            f"again: python -m tests.chaos --seeds {outcome.schedule.seed}",
         ]
     )
+
+
+def result(seed: int, binary: str | None, limit: float, told: bool) -> tuple[dict[str, Any], str]:
+    """What the schedule of a seed came to, to be kept, and a report if it failed, took long, or that was asked for."""
+    stage = play(seed, binary, limit)
+    return record(stage), report(stage) if told or stage.outcome.violations or stage.outcome.seconds > _LONG else ""

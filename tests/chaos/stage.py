@@ -6,11 +6,10 @@ import contextlib
 import faulthandler
 import hashlib
 import json
+import math
 import os
 import re
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -21,13 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from proxy import COMMAND, PASS, Fate, Pair, Proxy
+from proxy import COMMAND, HEARTBEAT, PASS, SUBSCRIBER, Fate, Pair, Proxy
 from remote import environment
 
+from ssp_redis import Job, SSPError
 from ssp_redis.lua import source
 from ssp_redis.server import EmbeddedServer
 
 from .marks import LIVES
+from .nursery import nursery
 from .plan import KINDS, Planned, Schedule
 
 JOB = "chaos"
@@ -38,10 +39,19 @@ _SHA = {
 _SET = re.compile(rb"\$3\r\nSET\r\n\$\d+\r\nssp:\{[^}]*\}:[0-9a-f]+:([dx]):")
 
 
+#: Kinds that happen to something that is being sent.
+_SENT = {
+    *("command lost", "reply lost", "command torn", "reply torn"),
+    *("command late", "command delayed", "command repeated"),
+}
+
+
 def phase_of(chunk: bytes) -> str | None:
     """What a worker is doing, by what it sends."""
     if _SHA["join"] in chunk:
         return "joining"
+    if _SHA["sync"] in chunk:
+        return "syncing"
     if found := _SET.search(chunk):
         return "pushing" if found[1] == b"d" else "folding"
     if _SHA["tick"] in chunk:
@@ -64,6 +74,11 @@ class Event:
     details: list[Any]
 
 
+def needs_company(planned: Planned) -> bool:
+    """Can it meet only one who has joined, and waits for the others to join?"""
+    return planned.phase == "joining" and (planned.kind == "evicted" or planned.kind.startswith("heartbeat"))
+
+
 class Life:
     """One process under a worker's id."""
 
@@ -76,8 +91,8 @@ class Life:
         path = stage.scratch / f"{worker}.{number}" if schedule.unix else None
         self.proxy = Proxy(stage.server.url, path)
         self.proxy.watch = self._watch
-        #: What shall be done to the next connection of a role.
-        self.ambush: dict[str, Callable[[Pair], None]] = {}
+        #: Between joining and having joined; in a wait, as it said; from when it says that it leaves.
+        self.joining = self.waiting = self.leaving = False
         self.began = time.monotonic()
         self.killed: float | None = None
         self.evicted: float | None = None
@@ -95,16 +110,10 @@ class Life:
             "work": schedule.work,
             "lease": schedule.lease,
             "recheck": schedule.recheck,
+            "hold": str(stage.holding(worker)),
             "sabotage": stage.sabotage,
         }
-        with self.errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("worker.py")), json.dumps(told)],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=environment(),
-                start_new_session=True,
-            )
+        self.process, self._out = nursery(environment()).start(told, self.errors)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -112,27 +121,45 @@ class Life:
         return f"worker {self.worker}, life {self.number}"
 
     def _watch(self, pair: Pair, chunk: bytes) -> Fate:
-        role = pair.role
-        if role != COMMAND:
-            if action := self.ambush.pop(role, None):
-                action(pair)
+        if pair.role != COMMAND:
             return PASS
         phase = phase_of(chunk)
+        if phase == "leaving" or self.leaving:
+            self.leaving, phase = True, "leaving"  # what it sweeps then belongs to it
+        elif phase == "syncing":
+            phase = "waiting" if self.waiting else None
+        elif phase == "joining":
+            self.joining = True
         return self.stage.saw(self, phase, pair, chunk) if phase else PASS
 
     def _read(self) -> None:
-        assert self.process.stdout
-        for line in self.process.stdout:
-            moment, what, *details = json.loads(line)
-            self.events.append(Event(moment, what, details))
-            if what == "waiting":
-                self.stage.saw(self, "waiting")
-            elif what == "begin":
-                self.stage.reached(self, details[0])
-            elif what in ("joined", "error"):
-                self.stage.tell()
+        with os.fdopen(self._out, "rb") as out:
+            for line in out:
+                moment, what, *details = json.loads(line)
+                self.events.append(Event(moment, what, details))
+                self._heard(what, details)
         self.process.wait()
         self.stage.tell()
+
+    def _heard(self, what: str, details: list[Any]) -> None:
+        if what in ("admitted", "error", "end"):
+            self.waiting = False
+        if what in ("joined", "end"):
+            self.joining = False
+        if what == "waiting":
+            self.waiting = True
+            self.stage.lasts(self, "waiting", lambda: self.waiting)
+        elif what == "joining":
+            self.joining = True
+            self.stage.lasts(self, "joining", lambda: self.joining)
+        elif what == "begin":
+            self.stage.reached(self, details[0])
+        elif what in ("joined", "error"):
+            self.stage.tell()
+
+    def has(self, role: str) -> list[Pair]:
+        """Its connections of a role."""
+        return self.proxy.pairs(role=role)
 
     @property
     def ended(self) -> bool:
@@ -153,11 +180,9 @@ class Life:
             os.kill(self.process.pid, number)
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        if not self.ended:
+            self.signal(signal.SIGKILL)
         self._reader.join(5)
-        if self.process.stdout:
-            self.process.stdout.close()
         self.proxy.close()
 
 
@@ -180,7 +205,6 @@ class Injected:
 @dataclass
 class _Trigger:
     planned: Planned
-    left: int
     fired: bool = False
 
 
@@ -222,7 +246,9 @@ class Stage:
         self._inject = inject
         self._lock = threading.RLock()
         self._changed = threading.Condition()
-        self._triggers = [_Trigger(planned, planned.count) for planned in schedule.faults]
+        self._triggers = [_Trigger(planned) for planned in schedule.faults]
+        #: The furthest that each worker has come.
+        self._clocks: Counter[int] = Counter()
         self.threads: list[threading.Thread] = []
         #: Only one fault of the server at a time.
         self.server_lock = threading.Lock()
@@ -236,6 +262,10 @@ class Stage:
         self._scratch = tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True)
         self.scratch = Path(self._scratch.name)
         self.data = self.scratch / "data"
+        #: What the log of the server had when the tables had been made.
+        self.made = 0
+        #: Who is late for the sake of a fault.
+        self._held: int | None = None
         args = ["--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"] if schedule.keeps else []
         self.server = EmbeddedServer(
             binary, appendonly=schedule.keeps, directory=self.data if schedule.keeps else None, args=args
@@ -269,43 +299,151 @@ class Stage:
 
     def saw(self, life: Life, phase: str, pair: Pair | None = None, chunk: bytes = b"") -> Fate:
         """A life was seen doing something: is a fault due?"""
-        return self._fire(self._due(life, phase), life, phase, pair, chunk)
+        planned = self._due(life, phase, pair, chunk)
+        return PASS if planned is None else self._fire(planned, life, phase, pair, chunk)
 
-    def _due(self, life: Life, phase: str) -> Planned | None:
+    def lasts(self, life: Life, phase: str, goes_on: Callable[[], bool]) -> None:
+        """A life is in a phase that lasts: a fault may come to meet it there."""
+        if not any(self._open(trigger, life, phase) for trigger in self._triggers):
+            return
+
+        def lurk() -> None:
+            deadline = time.monotonic() + 2.0
+            pause = 0.02
+            while time.monotonic() < deadline:
+                time.sleep(pause)  # so that it is truly in it
+                if not goes_on() or life.ended:
+                    return
+                self.saw(life, phase)
+
+        self.background(lurk)
+
+    def _open(self, trigger: _Trigger, life: Life, phase: str) -> bool:
+        """Is it this life in this phase that a fault waits for?"""
+        planned = trigger.planned
+        return (
+            not trigger.fired
+            and planned.worker == life.worker
+            and planned.phase == phase
+            and planned.life <= life.number
+            and planned.since <= self._clocks[life.worker]
+        )
+
+    def _due(self, life: Life, phase: str, pair: Pair | None, chunk: bytes) -> Planned | None:
         with self._lock:
             for trigger in self._triggers:
-                planned = trigger.planned
-                if trigger.fired or planned.worker != life.worker or planned.phase != phase:
-                    continue
-                if self._is_end(planned) and not all(other.fired for other in self._triggers if other is not trigger):
-                    continue
-                trigger.left -= 1
-                if trigger.left <= 0:
+                if self._open(trigger, life, phase) and self._can(trigger.planned, life, phase, pair, chunk):
+                    if self._is_end(trigger.planned) and not self._late(trigger):
+                        continue
                     trigger.fired = True
-                    return planned
+                    if phase == "waiting" or needs_company(trigger.planned):
+                        self.hold(None)
+                    return trigger.planned
         return None
+
+    def _can(self, planned: Planned, life: Life, phase: str, pair: Pair | None, chunk: bytes) -> bool:
+        """Is there what the fault happens to?"""
+        kind = planned.kind
+        if KINDS[kind].group in ("server", "end") and self.server_lock.locked():
+            return False
+        if kind.startswith("waiting"):
+            return bool(life.has(SUBSCRIBER))
+        if kind.startswith("heartbeat"):
+            return bool(life.has(HEARTBEAT))
+        if kind == "command repeated":
+            return pair is not None and chunk.startswith(b"*") and chunk.endswith(b"\r\n")
+        if kind in _SENT:
+            return pair is not None
+        if kind.startswith("commands"):
+            return pair is not None or bool(life.has(COMMAND))
+        if phase == "joining" and kind == "evicted":
+            return pair is None and self.is_member(life)
+        return True
+
+    def is_member(self, life: Life) -> bool:
+        """Is this very process a member?"""
+        with contextlib.suppress(SSPError), Job(self.server.url, JOB) as job:
+            return any(member.pid == life.process.pid for member in job.status().members)
+        return False
+
+    def _late(self, trigger: _Trigger) -> bool:
+        """What ends it all comes last."""
+        others = all(other.fired for other in self._triggers if other is not trigger)
+        return others or self._clocks[trigger.planned.worker] >= 0.85 * self.schedule.clocks
 
     def _is_end(self, planned: Planned) -> bool:
         return KINDS[planned.kind].group == "end"
 
-    def reached(self, life: Life, clock: int) -> None:
-        """What has not had its chance late in the job gets one, whatever the worker is doing."""
-        share = clock / self.schedule.clocks
-        due = None
+    def log_parts(self) -> list[Path]:
+        """The files of the server's AOF that grow."""
+        return sorted(self.data.rglob("*.incr.aof")) or sorted(self.data.rglob("appendonly.aof"))
+
+    def holding(self, worker: int) -> Path:
+        """While this file is there, the worker takes its time."""
+        return self.scratch / f"{worker}.hold"
+
+    def hold(self, worker: int | None) -> None:
+        """Let one be late, so that the others wait for it; None: nobody any more."""
         with self._lock:
+            if self._held is not None and worker != self._held:
+                self.holding(self._held).unlink(missing_ok=True)
+                self._held = None
+            if worker is not None and self._held is None:
+                self.holding(worker).touch()
+                self._held = worker
+
+    def _hold_others(self) -> None:
+        """If a fault is to meet somebody who waits, see to it that one has to wait."""
+        with self._lock:
+            if self._held is not None or self.lost is not None or self.schedule.staleness == math.inf:
+                return
             for trigger in self._triggers:
                 planned = trigger.planned
-                if trigger.fired or planned.worker != life.worker or planned.phase in ("leaving", "joining"):
+                if trigger.fired or planned.phase != "waiting" or planned.since > self._clocks[planned.worker]:
                     continue
-                if share >= (0.9 if self._is_end(planned) else 0.7):
-                    trigger.fired, due = True, planned
-                    break
-        self._fire(due, life, "computing", None, b"")
+                if self._is_end(planned) and not self._late(trigger):
+                    continue
+                if any(life.worker == planned.worker for life in self.running()):
+                    self.hold_another(planned.worker)
+                    return
 
-    def _fire(self, planned: Planned | None, life: Life, phase: str, pair: Pair | None, chunk: bytes) -> Fate:
-        if planned is None or self.lost is not None:
+    def running(self) -> list[Life]:
+        """The lives that have joined and go on."""
+        return [life for life in self.lives if life.last("joined") and not life.ended]
+
+    def hold_another(self, worker: int) -> None:
+        """Let the slowest of the others be late, until ``hold(None)``."""
+        others = {life.worker for life in self.running()} - {worker}
+        if others:
+            self.hold(min(others, key=lambda other: self._clocks[other]))
+
+    def reached(self, life: Life, clock: int) -> None:
+        """A life begins a clock. What has not had its chance in the last one gets one, whatever the worker is doing."""
+        self._clocks[life.worker] = max(clock, self._clocks[life.worker])
+        if clock and not self.made and self.schedule.keeps:
+            self.made = sum(part.stat().st_size for part in self.log_parts())
+        self._hold_others()
+        due = None
+        if clock >= self.schedule.clocks - 1:
+            with self._lock:
+                for trigger in self._triggers:
+                    planned = trigger.planned
+                    if trigger.fired or planned.worker != life.worker or planned.phase in ("leaving", "joining"):
+                        continue
+                    if planned.kind not in _SENT and self._can(planned, life, "computing", None, b""):
+                        trigger.fired, due = True, planned
+                        break
+        if due is not None:
+            self._fire(due, life, "computing", None, b"")
+
+    def _fire(self, planned: Planned, life: Life, phase: str, pair: Pair | None, chunk: bytes) -> Fate:
+        if self.lost is not None:
             return PASS
         return self._inject(self, planned, life, phase, pair, chunk)
+
+    def missed(self) -> list[Planned]:
+        """The faults whose moment did not come."""
+        return [trigger.planned for trigger in self._triggers if not trigger.fired]
 
     def note(self, kind: str, life: Life, phase: str, affects: int | None, note: str = "") -> Injected:
         """A fault happens now."""
@@ -350,6 +488,9 @@ class Stage:
 
     def run(self) -> Outcome:
         """Play the schedule until everybody is done; who does not end in time is a violation, with all stacks."""
+        if waiting := [fault.worker for fault in self.schedule.faults if needs_company(fault)]:
+            # the others wait in join for this one
+            self.hold(next(worker for worker in range(self.schedule.workers) if worker not in waiting))
         for worker in range(self.schedule.workers):
             self.spawn(worker)
         deadline = self.started + self.limit
@@ -371,6 +512,7 @@ class Stage:
             if life.ended and life not in handled:
                 handled.add(life)
                 self._ended(life)
+                self.hold(None)  # whoever is held may have been so for its sake; the others ask again
                 others = [other for other in self.lives if other.worker == life.worker and other is not life]
                 covered = any(not other.ended or other.end == "done" for other in others)
                 if self.lost is None and not covered and life.end not in ("done", "StateLost"):
@@ -384,7 +526,7 @@ class Stage:
                 if not life.ended and (joined is None or joined.time > self.lost) and self._others_ended():
                     self.say(f"{life} had not joined and is ended")
                     life.killed = time.monotonic()
-                    life.process.kill()
+                    life.signal(signal.SIGKILL)
         return all(life.ended and life in handled for life in self.lives)
 
     def _others_ended(self) -> bool:

@@ -11,17 +11,14 @@ import json
 import os
 import random
 import signal
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 import ssp_redis
-from tests.chaos.marks import Marks, read
+
+from .marks import Marks, read
 
 T = TypeVar("T")
 
@@ -46,12 +43,15 @@ class Life:
 
     def __init__(self, told: dict[str, Any]) -> None:
         self.told = told
+        #: Seconds for which it lets itself be held up in all.
+        self.patience = 4.0
         self.number, self.life, self.clocks = int(told["worker"]), int(told["life"]), int(told["clocks"])
         self.marks = Marks(told["seed"], told["workers"], self.clocks)
         self.rng = random.Random(f"{told['seed']} {self.number} {self.life}")
 
     def run(self) -> None:
         told = self.told
+        self.hold()
         say("joining", os.getpid())
         self.worker = worker = insist(
             "join",
@@ -123,12 +123,20 @@ class Life:
                 except ValueError as error:
                     say("wrong", clock, table, str(error))
         time.sleep(self.rng.expovariate(1 / self.told["work"]))  # the work of a clock
+        self.hold()
+
+    def hold(self) -> None:
+        """One that shall be late is, until the others have waited long enough for it."""
+        begun = time.monotonic()
+        while os.path.exists(self.told["hold"]) and time.monotonic() - begun < min(1.5, self.patience):
+            time.sleep(0.01)
+        self.patience -= time.monotonic() - begun
 
 
-def main() -> None:
+def main(words: str) -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    told = json.loads(sys.argv[1])
+    told = json.loads(words)
     exec(told["sabotage"], {"ssp_redis": ssp_redis})
     try:
         Life(told).run()
@@ -139,7 +147,3 @@ def main() -> None:
         raise
     else:
         say("end", "done", "")
-
-
-if __name__ == "__main__":
-    main()
