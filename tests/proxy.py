@@ -290,7 +290,11 @@ class Proxy:
     def _connect(self) -> socket.socket:
         if isinstance(self._target, str):
             server = socket.socket(socket.AF_UNIX)
-            server.connect(self._target)
+            try:
+                server.connect(self._target)
+            except OSError:
+                server.close()
+                raise
             return server
         return socket.create_connection(self._target)
 

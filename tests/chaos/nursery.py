@@ -6,6 +6,7 @@ process ends, and every life with it, when whoever started it is gone.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -59,6 +60,13 @@ class Nursery:
                 start_new_session=True,
             )
         self.owner = os.getpid()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """End the process, and every life with it."""
+        if self.owner == os.getpid():
+            self._control.close()
+            self._process.wait()
 
     def start(self, told: dict[str, Any], errors: Path) -> tuple[Child, int]:
         """A new life, and the end of a pipe from which to read what it writes."""

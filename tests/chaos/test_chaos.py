@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from .plan import KINDS, Schedule, schedule
+from .plan import KINDS, PHASES, Schedule, pairs, schedule
 from .run import play, report
 
 SEEDS = (1, 2, 3, 4, 5, 6)
@@ -19,8 +21,19 @@ def test_nothing_breaks_in_a_schedule_of_faults(seed: int, server_binary: str) -
 
 def test_the_same_seed_gives_the_same_schedule() -> None:
     assert schedule(7) == schedule(7) != schedule(8)
-    assert {kind for seed in range(200) for kind in schedule(seed).kinds} == set(KINDS)
-    assert min(len(schedule(seed).kinds) for seed in range(200)) >= 4
+
+
+def test_every_kind_is_planned_for_every_phase_equally_often_and_all_groups_in_every_schedule() -> None:
+    planned: Counter[tuple[str, str]] = Counter()
+    for seed in range(1, 1001):
+        dealt = pairs(seed)
+        planned.update(dealt)
+        assert {KINDS[kind].group for kind, _ in dealt} >= {"wire", "process", "server"}
+        faults = [(fault.kind, fault.phase) for fault in schedule(seed).faults]
+        assert Counter(dealt) <= Counter(faults)
+        assert len({kind for kind, _ in faults}) >= 3
+    assert set(planned) == {(kind, phase) for kind in KINDS for phase in PHASES}
+    assert 25 <= min(planned.values()) <= max(planned.values()) <= 36
 
 
 #: What is broken, in each worker, and words of the violation.
