@@ -127,11 +127,8 @@ class Store(Writer):
         """Delete what departed workers left, and the own rings that were given up, once they are folded."""
         while self._settling and self._settling[0][0] <= time.monotonic():
             self._settled, self._sweep_at = self._settling.pop(0)[1], self.log.end
-        again = []
-        while self._swept and self._swept[0][0] <= time.monotonic():
-            again.append(self._swept.pop(0)[1])
-        if again:
-            self.host.run(lambda wire: sweep.delete_rings(wire, self.keys, again))
+        if self._sweep_at is None and self._swept and self._swept[0][0] <= time.monotonic():
+            self._sweep_at = 0
         if self._sweep_at is None or min((base for base, _ in self.bases.values()), default=0) < self._sweep_at:
             return
         self._sweep_at = None
@@ -141,7 +138,8 @@ class Store(Writer):
         registered = sweep.rings(wire, self.keys)
         live = {str(record.incarnation) for record in read_records(wire, self.job).values() if record.why == "-"}
         own = str(self.host.caller.incarnation)
-        doubtful = set()
+        now = time.monotonic()
+        doubtful = {ring for when, ring in self._swept if when <= now}
         for ring in registered:
             _, incarnation, number = ring.split(":")
             if int(number) < self._settled if incarnation == own else incarnation not in live:
@@ -153,8 +151,10 @@ class Store(Writer):
         named = {Tag.parse(text).ring for text in read.tags}
         if doubtful & named:
             self._sweep_at = read.end
-        removed = sweep.delete_rings(wire, self.keys, sorted(doubtful - named))
-        self._swept += [(time.monotonic() + _DOUBT, ring) for ring in removed]
+        doomed = doubtful - named
+        removed = sweep.delete_rings(wire, self.keys, sorted(doomed))
+        self._swept = [(when, ring) for when, ring in self._swept if ring not in doomed]
+        self._swept += [(now + _DOUBT, ring) for ring in removed]
 
     # -- ending ------------------------------------------------------------------------------------------------------
 

@@ -184,12 +184,45 @@ def test_a_ring_whose_name_did_not_arrive_is_named_again(
         worker.leave()
 
 
+def test_what_was_swept_once_and_is_needed_after_a_rollback_is_not_swept_again(
+    new_server: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Its slots are back, and so are the tags that name them."""
+    past = Past(new_server, tmp_path)
+    futures = [background(ssp_redis.join, past.url, job="j", worker=i, workers=2, staleness=9) for i in range(2)]
+    dead, sweeper = (future.result(20) for future in futures)
+    tables = [worker.table("w", np.zeros(100)) for worker in (dead, sweeper)]
+    tables[0].inc(np.ones(100))
+    dead.tick()
+    past.remember()
+    Job(past.url, "j").evict(0)
+    tables[1].get()
+    sweeper._store.folder.fold(sweeper._store.views["w"], [0])
+
+    def swept() -> bool:
+        sweeper.tick()
+        tables[1].get()
+        return bool(sweeper._store._swept)
+
+    eventually(swept)
+    [(_, ring)] = sweeper._store._swept
+    sweeper._store._swept = [(0.0, ring)]
+    past.return_to_it()
+    sweeper.advance()
+    for _ in range(3):
+        assert (tables[1].get() == 1).all()
+        sweeper.advance()
+    assert (Job(past.url, "j").table("w").get() == 1).all()
+    dead.detach()
+    sweeper.detach()
+
+
 def test_a_set_that_comes_after_the_sweep_of_its_ring_is_found_by_another(
     together: Callable[..., list[Worker]], url: str, job: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever swept looks again a minute later, or names the ring when it leaves."""
     monkeypatch.setattr(store, "_DOUBT", 0.5)
-    dead, sweeper, last = together(3, staleness=9)
+    dead, sweeper, last = together(3, staleness=None)
     tables = [worker.table("w", np.zeros(100)) for worker in (dead, sweeper, last)]
     tables[0].inc(np.ones(100))
     dead.tick()
