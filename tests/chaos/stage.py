@@ -144,6 +144,8 @@ class Life:
     def _heard(self, what: str, details: list[Any]) -> None:
         if what in ("admitted", "error", "end"):
             self.waiting = False
+        if what == "admitted":
+            self.stage.went_on(self)
         if what in ("joined", "end"):
             self.joining = False
         if what == "waiting":
@@ -382,6 +384,14 @@ class Stage:
         """While this file is there, the worker takes its time."""
         return self.scratch / f"{worker}.hold"
 
+    def went_on(self, life: Life) -> None:
+        """A wait is over: who was held so that this one would wait need be no longer, if that is what it was for."""
+        if any(
+            planned.worker == life.worker and planned.phase == "leaving" and planned.kind.startswith("waiting")
+            for planned in self.missed()
+        ) and life.has(SUBSCRIBER):
+            self.hold(None)
+
     def hold(self, worker: int | None) -> None:
         """Let one be late, so that the others wait for it; None: nobody any more."""
         with self._lock:
@@ -399,13 +409,24 @@ class Stage:
                 return
             for trigger in self._triggers:
                 planned = trigger.planned
-                if trigger.fired or planned.phase != "waiting" or planned.since > self._clocks[planned.worker]:
+                if trigger.fired or planned.since > self._clocks[planned.worker]:
+                    continue
+                if planned.phase != "waiting" and not self._is_deaf(planned):
                     continue
                 if self._is_end(planned) and not self._late(trigger):
                     continue
                 if any(life.worker == planned.worker for life in self.running()):
                     self.hold_another(planned.worker)
                     return
+
+    def _is_deaf(self, planned: Planned) -> bool:
+        """Is one about to leave without the connection that a fault shall meet then? If it waits, it makes another."""
+        return (
+            planned.phase == "leaving"
+            and planned.kind.startswith("waiting")
+            and self._clocks[planned.worker] >= self.schedule.clocks - 4 - 3 * self.schedule.staleness
+            and not any(life.has(SUBSCRIBER) for life in self.running() if life.worker == planned.worker)
+        )
 
     def running(self) -> list[Life]:
         """The lives that have joined and go on."""
