@@ -16,9 +16,9 @@ from ssp_redis.lua import source
 
 from ..engine import SECONDS, keys_of
 
-SCRIPTS = ("join", "tick", "sync", "leave", "read", "commit")
+SCRIPTS = ("join", "tick", "sync", "leave", "read", "commit", "claim", "publish")
 #: Keys that are always there, and those of which some may be.
-FIXED = (*CONTROL, "bases")
+FIXED = (*CONTROL, "bases", "tables")
 _KINDS = {"order": "zset", "leases": "zset", "log": "list", "graced": "set", "runs": "set"}
 
 _FRAME = """
