@@ -13,7 +13,7 @@ from ssp_redis.store.log import Tag
 from ssp_redis.store.view import Taken
 
 from .engine import Call
-from .world import KEYS, Facts, Process, base_head, delta_head, is_base_head, parsed
+from .world import KEYS, Facts, Late, Process, base_head, delta_head, is_base_head, parsed
 
 NO_BASE = (-1, -1)
 
@@ -51,6 +51,16 @@ class Client:
     cites: bool = True
     #: A slot's header is compared (``View.bring``).
     looks: bool = True
+    #: A sweep keeps the rings that a tag names, and those of members (``Store._sweep_now``); it reads the list of rings
+    #: before the members; a ring that was swept before is swept again only after another look at the tags.
+    spares_named: bool = True
+    spares_members: bool = True
+    rings_first: bool = True
+    looks_again: bool = True
+    #: Rings are named at all: somebody sweeps.
+    names: bool = False
+    #: After a lost connection the ring is named again (``Store.doubt``).
+    names_again: bool = True
 
     # -- keys --------------------------------------------------------------------------------------------------------
 
@@ -83,6 +93,7 @@ class Client:
             bases=(NO_BASE,) * self.shares,
             versions=(-1,) * self.shares,
             master=("",) * self.shares,
+            named=not self.names,
         )
 
     @staticmethod
@@ -103,7 +114,9 @@ class Client:
         fresh = epoch != process.epoch
         process = process._replace(epoch=epoch, position=int(words[11]), tag=words[12], step=())
         if self.doubts and not process.wire:
-            process = process._replace(doubted=True, mail=())
+            process = process._replace(
+                doubted=True, mail=(), named=process.named and not (self.names and self.names_again)
+            )
         process = process._replace(connected=True, wire=True)
         if fresh or changed:
             first = int(restored.split(":")[1]) if changed else process.clock
@@ -175,7 +188,33 @@ class Client:
 
     def renewed(self, process: Process) -> Process:
         """``Ring.renew``."""
-        return process._replace(ring=process.ring + 1, turn=0, taken=(0,) * self.slots)
+        return process._replace(ring=process.ring + 1, turn=0, taken=(0,) * self.slots, named=not self.names)
+
+    # -- sweeping ----------------------------------------------------------------------------------------------------
+
+    def ring_name(self, process: Process) -> str:
+        """``Ring.name``."""
+        return f"{process.worker}:{process.incarnation if self.own_rings else 0}:{process.ring}"
+
+    def doubtful(
+        self, process: Process, rings: tuple[str, ...], live: tuple[str, ...], late: tuple[Late, ...]
+    ) -> tuple[str, ...]:
+        """``Store._sweep_now``: which of the rings are not those of members?"""
+        found = set(process.swept) if self.looks_again else set()
+        for ring in rings:
+            _, incarnation, number = ring.split(":")
+            if incarnation == str(process.incarnation):
+                # a minute after it was given up nothing is on its way to it any more
+                settled = int(number) < process.ring and all(one.incarnation != process.incarnation for one in late)
+                found |= {ring} if settled else set()
+            elif incarnation not in live or not self.spares_members:
+                found.add(ring)
+        return tuple(sorted(found))
+
+    def doomed(self, doubtful: tuple[str, ...], tags: list[str]) -> tuple[str, ...]:
+        """``Store._sweep_now``: which of them does no tag name?"""
+        named = {parsed(tag).ring for tag in tags} if self.spares_named else set()
+        return tuple(ring for ring in doubtful if ring not in named)
 
     def begins_tick(self, process: Process, bare: bool) -> Process:
         """``Store.prepare`` and ``Clock.advance``, or a repetition (``Clock._state_tick``)."""

@@ -18,8 +18,8 @@ from ..engine import SECONDS, keys_of
 
 SCRIPTS = ("join", "tick", "sync", "leave", "read", "commit", "claim", "publish")
 #: Keys that are always there, and those of which some may be.
-FIXED = (*CONTROL, "bases", "tables")
-_KINDS = {"order": "zset", "leases": "zset", "log": "list", "graced": "set", "runs": "set"}
+FIXED = (*CONTROL, "bases", "tables", "rings")
+_KINDS = {"order": "zset", "leases": "zset", "log": "list", "graced": "set", "runs": "set", "rings": "set"}
 
 _FRAME = """
 local state, moves = cjson.decode(ARGV[1]), cjson.decode(ARGV[2])
@@ -118,6 +118,15 @@ class Server(NamedTuple):
         if text:
             blobs[name] = text
         return self._replace(blobs=tuple(sorted(blobs.items())))
+
+    @property
+    def rings(self) -> tuple[str, ...]:
+        """The names of rings that may hold deltas."""
+        return self.fixed[-1]
+
+    def naming(self, *rings: str) -> Server:
+        """With another list of rings."""
+        return self.having(rings=tuple(sorted(set(rings))))
 
     def having(self, **keys: tuple[str, ...]) -> Server:
         """With other words in fixed keys."""

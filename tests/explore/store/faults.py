@@ -31,7 +31,7 @@ class Fault:
 
     def behaviour(self) -> Client:
         bounds = self.bounds
-        return replace(Client(bounds.shares, bounds.slots, bounds.inline), **self.client)
+        return replace(Client(bounds.shares, bounds.slots, bounds.inline, names=bool(bounds.sweeps)), **self.client)
 
 
 def _says(text: str) -> tuple[str, ...]:
@@ -42,6 +42,8 @@ def _says(text: str) -> tuple[str, ...]:
 PLAIN = Bounds()
 #: Only worker 0 pushes, both fold.
 FOLDING = Bounds(silent="1", clocks=2, staleness=1, slots=2)
+#: Only worker 0 pushes; somebody sweeps.
+SWEEPING = Bounds(silent="1", clocks=1, sweeps=1)
 _VIEW = "{0} reads; {0} brings; {0} GETs R:b; {0} GETs R:d"
 _SCRATCH = f"0 SETs R:d; 0 ticks; {_VIEW.format(1)}; 1 SETs R:x"
 
@@ -85,6 +87,19 @@ FAULTS = [
     Fault("who finds all in the bases has no evidence", "masters are exact",
           Bounds(silent="1", clocks=1, rollbacks=1, window=3), client={"cites": False},
           story=_says("0 SETs R:d; from here; 0 ticks; 0 reads; 0 brings; 0 GETs R:b; 0 SETs R:x; 0 commits")),
+    Fault("a sweep does not look at the tags", "deltas are there",
+          replace(SWEEPING, evictions=1), client={"spares_named": False}, story=_says("0 SETs R:d; 0 ticks")),
+    Fault("a sweep takes members' rings", "deltas are there", SWEEPING, client={"spares_members": False}),
+    Fault("a sweep reads the members before the list", "deltas are there",
+          replace(SWEEPING, starts=1, evictions=1, silent="1"), client={"rings_first": False},
+          story=_says("1 reads; 1 reads; worker 0 is evicted; 1 begins; 1 looks; 0 joins")),
+    Fault("a ring is swept again without another look at the tags", "deltas are there",
+          replace(SWEEPING, evictions=1, rollbacks=1, window=9, sweeps=2), client={"looks_again": False},
+          story=_says("0 SETs R:d; 0 ticks; from here; worker 0 is evicted; 1 reads; 1 brings; 1 GETs R:b; 1 GETs R:d; "
+                      "1 SETs R:x; 1 commits; 1 begins; 1 looks; 1 doubts")),
+    Fault("a ring is not named again after a lost connection", "rings are named",
+          replace(SWEEPING, drops=1, silent="", staleness=1), client={"names_again": False},
+          story=_says("0 SETs R:d; 0 ticks; 1 reads; 1 brings; 1 GETs R:b; 1 GETs R:d")),
     Fault("a slot is taken for what it was", "masters are exact", replace(FOLDING, slots=1, clocks=3, staleness=2),
           client={"looks": False}, story=_says("0 SETs R:d; 0 ticks; 1 reads; 1 brings")),
 ]  # fmt: skip

@@ -38,6 +38,8 @@ class Bounds:
     leaves: int = 0
     rollbacks: int = 0
     cuts: int = 0
+    #: How often rings are swept; then the list of their names is kept.
+    sweeps: int = 0
     #: Changes that a rollback undoes at most.
     window: int = 2
     #: Commits are heard on the channel, some day.
@@ -48,7 +50,9 @@ class Bounds:
     silent: str = ""
 
     def left(self) -> Left:
-        return Left(self.starts, self.drops, self.deaths, self.evictions, self.leaves, self.rollbacks, self.cuts)
+        return Left(
+            self.starts, self.drops, self.deaths, self.evictions, self.leaves, self.rollbacks, self.cuts, self.sweeps
+        )
 
 
 Then = Callable[[World, str, "list[str]"], World]
@@ -232,6 +236,12 @@ def own(world: World, bounds: Bounds, client: Client, process: Process) -> Itera
             if begun is not None:
                 yield _continues(world, client, begun, bounds)
                 yield from _misfortunes(world, client, begun, begins=True)
+    if world.left.sweeps and process.store_epoch == process.epoch:
+        begun = world.put(worker, process._replace(step=("look", ()))).spend(sweeps=1)
+        yield Move(f"worker {worker} begins to sweep", "sweep", worker, becomes=begun, ordinary=False)
+        if not client.looks_again and process.swept:
+            begun = world.put(worker, process._replace(step=("unlink", process.swept))).spend(sweeps=1)
+            yield Move(f"worker {worker} sweeps once more", "sweep", worker, becomes=begun, ordinary=False)
     if process.mail:
         becomes = world.put(worker, client.listened(process))
         yield Move(f"worker {worker} hears of commits", "hear", worker, becomes=becomes)
@@ -322,8 +332,9 @@ def _continues(world: World, client: Client, process: Process, bounds: Bounds) -
     if step[0] == "set":
         key, text = client.set_of(process, step[1])
         following = ("set", step[1] + 1) if step[1] + 1 < client.shares else ("tick",)
-        becomes = world._replace(server=world.server.storing(key, text))
-        becomes = becomes.put(worker, process._replace(step=following))
+        becomes = _named(world, client, process)
+        becomes = becomes._replace(server=becomes.server.storing(key, text))
+        becomes = becomes.put(worker, process._replace(step=following, named=True))
         return Move(f"worker {worker} SETs {key}", "set", worker, becomes=_aged(world, becomes))
     if step[0] == "tick":
         return _ticks(client, process, False)
@@ -333,10 +344,13 @@ def _continues(world: World, client: Client, process: Process, bounds: Bounds) -
         return Move(f"worker {worker} GETs {key}", "get", worker, becomes=becomes)
     if step[0] in ("again", "cite"):
         return _learns(client, process)
+    if step[0] in ("look", "doubt", "unlink"):
+        return _sweeps(world, client, process)
     if step[0] == "scratch":
         key, text = client.scratch_of(process)
-        becomes = world._replace(server=world.server.storing(key, text))
-        becomes = becomes.put(worker, process._replace(step=("commit", *step[1:])))
+        becomes = _named(world, client, process)
+        becomes = becomes._replace(server=becomes.server.storing(key, text))
+        becomes = becomes.put(worker, process._replace(step=("commit", *step[1:]), named=True))
         return Move(f"worker {worker} SETs {key}, version {step[3]}", "set", worker, becomes=_aged(world, becomes))
     if step[0] == "clean":
         key = client.scratch_key(step[1], process)
@@ -353,6 +367,51 @@ def _continues(world: World, client: Client, process: Process, bounds: Bounds) -
     return Move(label, "commit", worker, call, then, incarnation=process.incarnation, heard=True)
 
 
+def _named(world: World, client: Client, process: Process) -> World:
+    """``push.register``: before the first SET of a ring or of scratch."""
+    if process.named:
+        return world
+    return world._replace(server=world.server.naming(*world.server.rings, client.ring_name(process)))
+
+
+def _sweeps(world: World, client: Client, process: Process) -> Move:
+    """``Store._sweep_now``, step by step: the list, the records of the members, the log, and then the keys."""
+    worker, step = process.worker, process.step
+    if step[0] == "look":
+        # the list and the records, one after the other
+        live = tuple(sorted(record[0] for record in facts(world.server).ids.values() if record[1] == "-"))
+        seen = (*step[1], world.server.rings if len(step[1]) == (not client.rings_first) else live)
+        if len(seen) < 2:
+            becomes = world.put(worker, process._replace(step=("look", seen)))
+            return Move(f"worker {worker} looks for rings", "sweep", worker, becomes=becomes)
+        rings, live = seen if client.rings_first else seen[::-1]
+        doubtful = client.doubtful(process, rings, live, world.late)
+        becomes = world.put(worker, process._replace(step=("doubt", doubtful) if doubtful else ()))
+        return Move(f"worker {worker} doubts {' '.join(doubtful)}", "sweep", worker, becomes=becomes)
+    if step[0] == "doubt":
+        call = Call("read", ("abcdef0000000001", str(process.epoch), "", "-1"))
+
+        def then(after: World, code: str, words: list[str]) -> World:
+            if code != "0":
+                return _refused(after.put(worker, process), process, code)
+            doomed = client.doomed(step[1], words[words.index("|") + 1 :])
+            return after.put(worker, process._replace(step=("unlink", doomed) if doomed else ()))
+
+        return Move(f"worker {worker} reads which rings are named", "read", worker, call, then,
+                    incarnation=process.incarnation, heard=True)  # fmt: skip
+    doomed = step[1]
+    server = world.server
+    for key, _ in server.blobs:
+        if any(f":{ring}:" in key or (key[:4] == "R:x:" and key.endswith(f":{ring.split(':')[1]}")) for ring in doomed):
+            server = server.storing(key, "")
+    removed = tuple(ring for ring in doomed if ring in server.rings)
+    server = server.naming(*(ring for ring in server.rings if ring not in doomed))
+    kept = tuple(ring for ring in process.swept if ring not in doomed)
+    becomes = world._replace(server=server, swept=world.swept | set(doomed))
+    becomes = becomes.put(worker, process._replace(step=(), swept=tuple(sorted({*kept, *removed}))))
+    return Move(f"worker {worker} deletes {' '.join(doomed)}", "sweep", worker, becomes=_aged(world, becomes))
+
+
 def _misfortunes(world: World, client: Client, process: Process, begins: bool = False) -> Iterator[Move]:
     """``begins``: with the first command of something just begun."""
     worker = process.worker
@@ -360,14 +419,17 @@ def _misfortunes(world: World, client: Client, process: Process, begins: bool = 
         return
     world = world.put(worker, process)
     if world.left.drops:
-        lost = process._replace(connected=False, wire=False, step=())
+        named = process.named or (not client.names_again and process.step[:1] in (("set",), ("scratch",)))
+        lost = process._replace(connected=False, wire=False, step=(), named=named)
         spent = world.spend(drops=1)
         late = _next_command(process, client)
         what = "in the middle of something" if begins or process.step else "doing nothing"
         yield Move(f"worker {worker} loses its connection {what}", "drop", worker, becomes=spent.put(worker, lost),
                    ordinary=False)  # fmt: skip
         if late is not None:
-            becomes = _delayed(spent.put(worker, lost), late)
+            # the ring's name came before it on the same connection
+            named = _named(spent, client, process) if late.text else spent
+            becomes = _delayed(named.put(worker, lost), late)
             text = f"worker {worker} loses its connection, on which was: {late}"
             yield Move(text, "drop", worker, becomes=becomes, ordinary=False)
     if world.left.deaths:
@@ -409,7 +471,9 @@ def _disconnected(world: World) -> World:
     processes = tuple(process and process._replace(connected=False, wire=False, step=()) for process in world.processes)
     # what was on its way to the server as it was does not arrive; but a commit has to hold its own
     late = tuple(late for late in world.late if late.call is None or late.call.script != "tick")
-    return world._replace(processes=processes, late=late)
+    # what else comes late may be to a ring that the server has forgotten
+    rings = {":".join(one.key.split(":")[-4:-1]) for one in late if one.key.startswith("R:d:")}
+    return world._replace(processes=processes, late=late, swept=world.swept | rings)
 
 
 def after(world: World, move: Move, outcome: Outcome, bounds: Bounds) -> World:

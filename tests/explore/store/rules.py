@@ -13,7 +13,7 @@ from .world import KEYS, Process, World, atoms, delta_head, facts, is_base_head,
 
 def broken_state(world: World, client: Client) -> Iterator[str]:
     """The rules of a state."""
-    for rule in (the_log_is_known, no_delta_is_in_the_log_twice, bases_are_exact, deltas_are_there):
+    for rule in (the_log_is_known, no_delta_is_in_the_log_twice, bases_are_exact, deltas_are_there, rings_are_named):
         what = rule(world, client)
         if what:
             yield f"{rule.__name__.replace('_', ' ')}: {what}"
@@ -71,6 +71,18 @@ def deltas_are_there(world: World, client: Client) -> str | None:
             found = world.server.blob(client.slot_key(share, tag.worker, tag.incarnation, tag.number, slot))
             if found != f"{head}|{delta}":
                 return f"share {share} at version {version} lacks {delta!r}, and its slot has {found[128:]!r}"
+    return None
+
+
+def rings_are_named(world: World, client: Client) -> str | None:
+    """What can be found can be swept: where a slot is, its ring is in the list, unless it came after a sweep."""
+    if not client.names:
+        return None
+    known = {*world.server.rings, *world.swept}
+    for key, _ in world.server.blobs:
+        ring = ":".join(key.split(":")[-4:-1])
+        if key.startswith("R:d:") and ring not in known:
+            return f"{key} is there, and the list has {world.server.rings}"
     return None
 
 

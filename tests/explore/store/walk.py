@@ -37,7 +37,7 @@ class Walk:
     ) -> None:
         self._engine = engine
         self._bounds = bounds
-        self._client = client or Client(bounds.shares, bounds.slots, bounds.inline)
+        self._client = client or Client(bounds.shares, bounds.slots, bounds.inline, names=bool(bounds.sweeps))
         self._depth = depth
         self._edges = edges
         self._sample = sample

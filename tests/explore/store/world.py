@@ -43,6 +43,7 @@ class Process(NamedTuple):
     pending: int = 0
     attempts: int = 0
     #: What the process is in the middle of, () when of nothing:
+    #: (look, …), (doubt, rings), (unlink, rings): in a sweep;
     #: (set, block): the block to SET next; (tick,); (get, base or delta …): what to GET next; (again,): a read that
     #: has to begin anew; (commit, share, replaced, version, tag, untouched); (clean, share): a fault.
     step: tuple[Any, ...] = ()
@@ -50,6 +51,10 @@ class Process(NamedTuple):
     ring: int = 0
     turn: int = 0
     taken: tuple[int, ...] = ()
+    #: Has the list the ring's name, as far as the process knows? Always true where nothing is swept.
+    named: bool = True
+    #: Rings that it has swept, and will sweep once more.
+    swept: tuple[str, ...] = ()
     # -- Reader: log, bases, and the moment at which the log's end was read
     known: bool = False
     start: int = 0
@@ -115,6 +120,7 @@ class Left(NamedTuple):
     leaves: int = 0
     rollbacks: int = 0
     cuts: int = 0
+    sweeps: int = 0
 
 
 class World(NamedTuple):
@@ -130,6 +136,8 @@ class World(NamedTuple):
     age: int = 0
     #: Deltas that were lost in a way that the protocol does not promise to notice (see ``Bounds.cuts``).
     excused: frozenset[str] = frozenset()
+    #: Rings that were swept: what comes late to one of them is named again when its sweeper leaves.
+    swept: frozenset[str] = frozenset()
 
     def process(self, worker: str) -> Process:
         found = self.processes[int(worker)]
