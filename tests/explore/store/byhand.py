@@ -24,6 +24,7 @@ _HELP = {
     "starts": "joins after the beginning",
     "drops": "lost connections",
     "window": "changes of the server that a rollback undoes at most",
+    "reproducible": "complete clocks only, summed in the order of clocks and workers",
     "sweeps": "how often rings are swept",
     "cuts": "how often the log's tail alone is lost",
     "ears": "commits are heard on their channel",

@@ -13,7 +13,7 @@ from ssp_redis.store.log import Tag
 from ssp_redis.store.view import Taken
 
 from .engine import Call
-from .world import KEYS, Facts, Late, Process, base_head, delta_head, is_base_head, parsed
+from .world import KEYS, Facts, Late, Process, base_head, by_clock, delta_head, is_base_head, parsed
 
 NO_BASE = (-1, -1)
 
@@ -26,6 +26,8 @@ class Client:
     slots: int = 1
     #: Deltas stand in the tag.
     inline: bool = False
+    #: Deltas are summed in the order (clock, worker), complete clocks only.
+    reproducible: bool = False
     # -- the faults
     #: Syncs first on a new connection (``Clock._greet``).
     greets: bool = True
@@ -57,6 +59,10 @@ class Client:
     spares_members: bool = True
     rings_first: bool = True
     looks_again: bool = True
+    #: In a reproducible run views go up to the last complete clock, and are summed in the order of clocks and workers
+    #: (``Reader.horizon``, ``View.lacking``).
+    stops: bool = True
+    sorts: bool = True
     #: Rings are named at all: somebody sweeps.
     names: bool = False
     #: After a lost connection the ring is named again (``Store.doubt``).
@@ -166,6 +172,7 @@ class Client:
             others=int(words[1]),
             at=process.clock,
             own=process.clock,
+            complete=int(words[1]),
         )
         return self._seen(process)
 
@@ -259,12 +266,14 @@ class Client:
         if len(words) > 8 and process.known and int(call.arguments[7]) == process.end:
             if words[9:] == ["!"]:
                 return process._replace(known=False, start=0, tags=())
+            others = None if words[8] == "-" else int(words[8])
             process = process._replace(
                 tags=process.tags + tuple(words[9:]),
                 store_membership=process.membership,
-                others=None if words[8] == "-" else int(words[8]),
+                others=others,
                 at=process.clock,
                 own=process.clock,
+                complete=process.clock if others is None else min(process.clock, others),
             )
             process = self._seen(process)
         return process
@@ -315,8 +324,22 @@ class Client:
             others=None if words[3] == "-" else int(words[3]),
             at=process.clock,
             own=process.clock,
+            complete=int(words[1]),
         )
         return self._seen(process) if tags else process
+
+    def horizon(self, process: Process) -> int:
+        """``Reader.horizon``."""
+        if self.reproducible and self.stops:
+            for place, text in enumerate(process.tags):
+                if text[0] == "t" and parsed(text).clock > process.complete:
+                    return process.start + place
+        return process.end
+
+    def moment(self, process: Process) -> Taken:
+        """``Reader.moment``."""
+        others = process.complete if self.reproducible else process.others
+        return Taken(process.store_epoch, process.store_membership, others, process.at)
 
     def too_late(self, process: Process, shares: tuple[int, ...]) -> bool:
         """``Reader.bring``: does the log as it is known begin after what is held of a share, and after its base?"""
@@ -331,7 +354,7 @@ class Client:
         if not process.known or process.store_epoch != process.epoch:
             return False
         bases = [process.bases[share] for share in shares]
-        if NO_BASE in bases or max(version for version, _ in bases) > process.end:
+        if NO_BASE in bases or max(version for version, _ in bases) > self.horizon(process):
             return False
         return not self.too_late(process, shares)
 
@@ -346,7 +369,7 @@ class Client:
             work += [("delta", share, position) for position in tags]
         started = {share for _, share, _ in work}
         versions = tuple(-1 if share in started else version for share, version in enumerate(process.versions))
-        return self._goes_on(process._replace(versions=versions), tuple(work), (), shares, process.end)
+        return self._goes_on(process._replace(versions=versions), tuple(work), (), shares, self.horizon(process))
 
     def _way(self, process: Process, share: int) -> tuple[bool, list[int]]:
         """``View._way``."""
@@ -363,10 +386,13 @@ class Client:
 
     def lacking(self, process: Process, version: int, end: int | None = None) -> list[int] | None:
         """``View.lacking``, as positions."""
-        end = process.end if end is None else end
+        end = self.horizon(process) if end is None else end
         if not process.start <= version <= end:
             return None
-        return [position for position in range(version, end) if self._tag(process, position).touches(0)]
+        found = [position for position in range(version, end) if self._tag(process, position).touches(0)]
+        if self.reproducible and self.sorts:
+            found.sort(key=lambda position: by_clock(self._tag(process, position)))
+        return found
 
     @staticmethod
     def _tag(process: Process, position: int) -> Tag:
@@ -438,12 +464,11 @@ class Client:
             process = self._settled(process)
         return process
 
-    @staticmethod
-    def _settled(process: Process) -> Process:
+    def _settled(self, process: Process) -> Process:
         """``Reader.settle`` and ``View.settle``."""
+        done = min(process.own, process.complete) if self.reproducible else process.own
         return process._replace(
-            held=tuple((clock, delta) for clock, delta in process.held if clock > process.own),
-            view=Taken(process.store_epoch, process.store_membership, process.others, process.at),
+            held=tuple((clock, delta) for clock, delta in process.held if clock > done), view=self.moment(process)
         )
 
     def serves(self, process: Process) -> bool:

@@ -31,7 +31,10 @@ class Fault:
 
     def behaviour(self) -> Client:
         bounds = self.bounds
-        return replace(Client(bounds.shares, bounds.slots, bounds.inline, names=bool(bounds.sweeps)), **self.client)
+        return replace(
+            Client(bounds.shares, bounds.slots, bounds.inline, bounds.reproducible, names=bool(bounds.sweeps)),
+            **self.client,
+        )
 
 
 def _says(text: str) -> tuple[str, ...]:
@@ -42,6 +45,7 @@ def _says(text: str) -> tuple[str, ...]:
 PLAIN = Bounds()
 #: Only worker 0 pushes, both fold.
 FOLDING = Bounds(silent="1", clocks=2, staleness=1, slots=2)
+REPRODUCIBLE = Bounds(reproducible=True, slots=2)
 #: Only worker 0 pushes; somebody sweeps.
 SWEEPING = Bounds(silent="1", clocks=1, sweeps=1)
 _VIEW = "{0} reads; {0} brings; {0} GETs R:b; {0} GETs R:d"
@@ -100,6 +104,10 @@ FAULTS = [
     Fault("a ring is not named again after a lost connection", "rings are named",
           replace(SWEEPING, drops=1, silent="", staleness=1), client={"names_again": False},
           story=_says("0 SETs R:d; 0 ticks; 1 reads; 1 brings; 1 GETs R:b; 1 GETs R:d")),
+    Fault("a reproducible view goes beyond the last complete clock", "reads are reproducible",
+          replace(REPRODUCIBLE, folders=""), client={"stops": False}),
+    Fault("a reproducible run sums in the order of the log", "masters are exact",
+          replace(REPRODUCIBLE, folders=""), client={"sorts": False}),
     Fault("a slot is taken for what it was", "masters are exact", replace(FOLDING, slots=1, clocks=3, staleness=2),
           client={"looks": False}, story=_says("0 SETs R:d; 0 ticks; 1 reads; 1 brings")),
 ]  # fmt: skip

@@ -48,6 +48,8 @@ class Bounds:
     folders: str = "012"
     #: Workers that push nothing, whatever they tick.
     silent: str = ""
+    #: Deltas are summed in the order (clock, worker), complete clocks only.
+    reproducible: bool = False
 
     def left(self) -> Left:
         return Left(
@@ -99,7 +101,7 @@ def join_move(world: World, bounds: Bounds, client: Client, worker: str) -> Move
     now = facts(world.server)
     known = now.ids[worker][0] if worker in now.ids else "0"
     nonce = f"abcdef{world.joins + 1:010}"
-    settings = [str(bounds.joined), str(bounds.staleness), "10000", "", ""]
+    settings = [str(bounds.joined), str(bounds.staleness), "10000", "", "1" if bounds.reproducible else ""]
     call = Call("join", ("1", worker, nonce, known, "host", "7", "", *settings), (), world.joins + 1)
 
     def then(after: World, code: str, words: list[str]) -> World:
@@ -218,7 +220,7 @@ def own(world: World, bounds: Bounds, client: Client, process: Process) -> Itera
             yield _leaves(client, process)
     yield _learns(client, process)
     everything = tuple(range(bounds.shares))
-    if client.can_bring(process, everything) and _worth(process, everything):
+    if client.can_bring(process, everything) and _worth(client, process, everything):
         yield Move(
             f"worker {worker} brings its view to the log it knows",
             "bring",
@@ -227,7 +229,7 @@ def own(world: World, bounds: Bounds, client: Client, process: Process) -> Itera
         )
     if bounds.shares > 1:
         for share in everything:
-            if client.can_bring(process, (share,)) and process.versions[share] < process.end:
+            if client.can_bring(process, (share,)) and process.versions[share] < client.horizon(process):
                 becomes = world.put(worker, client.begins_bring(process, (share,)))
                 yield Move(f"worker {worker} brings share {share}", "bring", worker, becomes=becomes)
     if worker in bounds.folders:
@@ -247,11 +249,11 @@ def own(world: World, bounds: Bounds, client: Client, process: Process) -> Itera
         yield Move(f"worker {worker} hears of commits", "hear", worker, becomes=becomes)
 
 
-def _worth(process: Process, shares: tuple[int, ...]) -> bool:
+def _worth(client: Client, process: Process, shares: tuple[int, ...]) -> bool:
     """Is there anything to bring, or a moment to note?"""
-    return process.view is None or any(process.versions[share] < process.end for share in shares) or (
-        (process.view.membership, process.view.others, process.view.clock)
-        != (process.store_membership, process.others, process.at)
+    end, moment, view = client.horizon(process), client.moment(process), process.view
+    return view is None or any(process.versions[share] < end for share in shares) or (
+        (view.membership, view.others, view.clock) != (moment.membership, moment.others, moment.clock)
     )  # fmt: skip
 
 

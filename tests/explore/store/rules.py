@@ -21,7 +21,7 @@ def broken_state(world: World, client: Client) -> Iterator[str]:
     for process in world.processes:
         if process is None or not process.connected or process.epoch != now.epoch:
             continue  # it syncs before it does anything else
-        for check in (masters_are_exact, reads_are_fresh, own_deltas_are_read_once):
+        for check in (masters_are_exact, reads_are_fresh, reads_are_reproducible, own_deltas_are_read_once):
             what = check(world, client, process)
             if what:
                 yield f"{check.__name__.replace('_', ' ')}: worker {process.worker}: {what}"
@@ -50,8 +50,9 @@ def bases_are_exact(world: World, client: Client) -> str | None:
         if not text or not is_base_head(text, share, generation, now.epoch):
             return f"share {share}: there is no base of generation {generation}"
         value = text.partition("|")[2]
-        if value != prefix(world.history, version):
-            return f"share {share} at version {version} is {value!r}, not {prefix(world.history, version)!r}"
+        expected = prefix(world.history, version, client.reproducible)
+        if value != expected:
+            return f"share {share} at version {version} is {value!r}, not {expected!r}"
     return None
 
 
@@ -92,10 +93,9 @@ def masters_are_exact(world: World, client: Client, process: Process) -> str | N
             continue
         if version > len(world.history):
             return f"its share {share} is at version {version}, the log ends at {len(world.history)}"
-        if process.master[share] != prefix(world.history, version):
-            return (
-                f"its share {share} at {version} is {process.master[share]!r}, not {prefix(world.history, version)!r}"
-            )
+        expected = prefix(world.history, version, client.reproducible)
+        if process.master[share] != expected:
+            return f"its share {share} at {version} is {process.master[share]!r}, not {expected!r}"
     return None
 
 
@@ -121,6 +121,21 @@ def reads_are_fresh(world: World, client: Client, process: Process) -> str | Non
         if missing:
             return (
                 f"at clock {process.clock} its view of {process.view} serves, and share {share} lacks {sorted(missing)}"
+            )
+    return None
+
+
+def reads_are_reproducible(world: World, client: Client, process: Process) -> str | None:
+    """A read at clock c has exactly the deltas with timestamps below c, in the order of clocks and workers."""
+    if not client.reproducible or not _reads(client, process):
+        return None
+    before = tuple(entry for entry in world.history if entry[0][0] == "t" and parsed(entry[0]).clock <= process.clock)
+    expected = prefix(before, len(before), True)
+    for share in range(client.shares):
+        if process.master[share] != expected or process.held:
+            return (
+                f"at clock {process.clock} it has {process.master[share]!r} and {process.held}, not {expected!r}; "
+                f"its view is {process.view}"
             )
     return None
 

@@ -33,6 +33,12 @@ SCOPES = {
         {"commit 0"},
     ),
     "a fall and a lost connection": (Bounds(rollbacks=1, drops=1), 8, {"tick -4", "read -4"}),
+    "a reproducible run": (Bounds(reproducible=True), 16, {"commit -8", "read -10"}),
+    "a reproducible run with accidents": (
+        Bounds(reproducible=True, slots=2, starts=1, deaths=1, drops=1, rollbacks=1),
+        5,
+        {"tick 0", "join 0"},
+    ),
     "sweeps": (Bounds(starts=1, evictions=1, sweeps=2, silent="1"), 8, {"read 0"}),
     "sweeps, drops and a fall": (Bounds(drops=1, evictions=1, sweeps=2, rollbacks=1, window=3), 6, {"read 0"}),
     "a log that loses its tail": (Bounds(cuts=1, drops=1), 9, {"tick -4", "read -10"}),

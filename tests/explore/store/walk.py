@@ -10,7 +10,7 @@ from .client import NO_BASE, Client
 from .engine import Engine
 from .moves import Bounds, Move, after, beginning, eviction, join_move, moves, own
 from .rules import broken_state, broken_step
-from .world import Process, World, facts
+from .world import Process, World, facts, parsed
 
 #: Steps in which everybody must get to the end from any state, left alone.
 _PATIENCE = 200
@@ -37,7 +37,9 @@ class Walk:
     ) -> None:
         self._engine = engine
         self._bounds = bounds
-        self._client = client or Client(bounds.shares, bounds.slots, bounds.inline, names=bool(bounds.sweeps))
+        self._client = client or Client(
+            bounds.shares, bounds.slots, bounds.inline, bounds.reproducible, names=bool(bounds.sweeps)
+        )
         self._depth = depth
         self._edges = edges
         self._sample = sample
@@ -147,8 +149,9 @@ class Walk:
         for worker, record in now.ids.items():
             process = world.processes[int(worker)]
             if record[1] == "-" and (process is None or str(process.incarnation) != record[0]):
-                # its process is no more: its lease runs out
-                world = self._take(world, eviction(world, worker))
+                # its process is no more: its lease runs out, or where it would be waited for, it comes back
+                back = join_move(world, self._bounds, self._client, worker)
+                world = self._take(world, back if self._bounds.reproducible else eviction(world, worker))
         for turn in range(_PATIENCE):
             todo = [one.worker for one in world.processes if one is not None and not self._done(world, one)]
 
@@ -174,7 +177,16 @@ class Walk:
     def _done(self, world: World, process: Process) -> bool:
         if not process.connected or process.step or process.pending or process.clock < self._bounds.clocks:
             return False
-        return set(process.versions) == {len(world.history)} and process.epoch == facts(world.server).epoch
+        now = facts(world.server)
+        return set(process.versions) == {self._end(world)} and process.epoch == now.epoch
+
+    def _end(self, world: World) -> int:
+        """The version that a view can be brought to."""
+        low = min(facts(world.server).order.values(), default=0)
+        for place, (text, _) in enumerate(world.history if self._bounds.reproducible else ()):
+            if text[0] == "t" and parsed(text).clock > low:
+                return place
+        return len(world.history)
 
     def _chosen(self, world: World, worker: str) -> Move:
         """What a worker does first: push if it may, else read, fold, and read."""
@@ -192,7 +204,7 @@ class Walk:
             return kinds["set"]
         if "tick" in kinds:
             return kinds["tick"]
-        behind = any(version < len(world.history) for version in process.versions)
+        behind = any(version < self._end(world) for version in process.versions)
         stale = process.end < len(world.history) or not process.known or NO_BASE in process.bases
         if (behind and stale) or ("bring" not in kinds and behind):
             return kinds["read"]

@@ -66,6 +66,8 @@ class Process(NamedTuple):
     others: int | None = None
     at: int = -1
     own: int = 0
+    #: The min clock of all at that moment: in a reproducible run views go up to it.
+    complete: int = 0
     # -- View
     versions: tuple[int, ...] = ()
     master: tuple[str, ...] = ()
@@ -213,9 +215,17 @@ parsed = lru_cache(maxsize=1 << 14)(Tag.parse)
 
 
 @lru_cache(maxsize=1 << 16)
-def prefix(history: tuple[tuple[str, str], ...], version: int) -> str:
-    """The sum of the first entries of the log, in their order."""
-    return "".join(delta + ";" for _, delta in history[:version] if delta)
+def prefix(history: tuple[tuple[str, str], ...], version: int, ordered: bool = False) -> str:
+    """The sum of the first entries of the log, in their order, or in that of clock and worker."""
+    entries = [(text, delta) for text, delta in history[:version] if delta]
+    if ordered:
+        entries.sort(key=lambda entry: by_clock(parsed(entry[0])))
+    return "".join(delta + ";" for _, delta in entries)
+
+
+def by_clock(tag: Tag) -> tuple[int, int, str]:
+    """``view._by_clock``."""
+    return tag.clock, len(tag.worker), tag.worker
 
 
 def _block(share: int) -> Block:
