@@ -13,13 +13,15 @@ import pickle
 import select
 import signal
 import socket
-import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import nursery
 
 _ROOT = Path(__file__).parents[1]
 
@@ -67,31 +69,30 @@ class Remote:
     """A child process. Its namespace has ``ssp_redis``, ``np`` and what earlier sources left there."""
 
     def __init__(self, **variables: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment(**variables),
-            start_new_session=True,
-        )
+        questions, asking = os.pipe()
+        answering, answers = os.pipe()
+        self._in, self._out = os.fdopen(asking, "wb"), os.fdopen(answering, "rb")
+        try:
+            self.process = nursery.start(__file__, [], environment(**variables), (questions, answers, 2))
+        finally:
+            os.close(questions)
+            os.close(answers)
         self.pid = self.process.pid
 
     def start(self, source: str, **values: Any) -> None:
         """Have the child run ``source`` with ``values`` as variables; ``result`` waits for it."""
-        assert self.process.stdin
-        pickle.dump((source, values), self.process.stdin)
-        self.process.stdin.flush()
+        pickle.dump((source, values), self._in)
+        self._in.flush()
 
     def ended(self, timeout: float = 0.0) -> bool:
         """Is there an answer to take?"""
-        return bool(select.select([self.process.stdout], [], [], timeout)[0])
+        return bool(select.select([self._out], [], [], timeout)[0])
 
     def result(self, timeout: float = 30.0) -> Any:
         """The answer to the last ``start``."""
-        assert self.process.stdout
         assert self.ended(timeout), f"no answer within {timeout} s"
         try:
-            ok, value = pickle.load(self.process.stdout)
+            ok, value = pickle.load(self._out)
         except EOFError:
             raise AssertionError(f"the child ended with {self.process.wait()}") from None
         if ok:
@@ -117,10 +118,9 @@ class Remote:
 
     def close(self) -> None:
         """End the child, frozen or not."""
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        for pipe in (self._in, self._out):
+            with contextlib.suppress(OSError):
+                pipe.close()
         self.kill()
 
     def __enter__(self) -> Remote:
@@ -134,26 +134,30 @@ class Remote:
 
 def run_programs(program: Path, arguments: list[list[str]], timeout: float = 60.0) -> list[str]:
     """Run a program once for each list of arguments, all at the same time; what they print, if all end well."""
-    children = [
-        subprocess.Popen(
-            [sys.executable, str(program), *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(),
-        )
-        for words in arguments
-    ]
-    deadline = time.monotonic() + timeout
-    try:
-        printed = [child.communicate(timeout=max(0.1, deadline - time.monotonic())) for child in children]
-    finally:
-        for child in children:
-            child.kill()
-            child.wait()
-    for child, (_, errors) in zip(children, printed, strict=True):
-        assert child.returncode == 0, errors
-    return [out for out, _ in printed]
+    with contextlib.ExitStack() as stack:
+        children, files = [], []
+        nothing = stack.enter_context(open(os.devnull))
+        for words in arguments:
+            out, errors = (stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(2))
+            children.append(
+                nursery.start(program, words, environment(), (nothing.fileno(), out.fileno(), errors.fileno()))
+            )
+            files.append((out, errors))
+        deadline = time.monotonic() + timeout
+        try:
+            codes = [child.wait(max(0.1, deadline - time.monotonic())) for child in children]
+        finally:
+            for child in children:
+                child.kill()
+                child.wait()
+        for code, (_, errors) in zip(codes, files, strict=True):
+            errors.seek(0)
+            assert code == 0, errors.read()
+        printed = []
+        for out, _ in files:
+            out.seek(0)
+            printed.append(out.read())
+        return printed
 
 
 def _serve() -> None:
