@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from commands import Run
 
 from ssp_redis import Evicted, Job, join
+from ssp_redis.cli import main
 
 
 def test_evict_removes_a_worker_and_says_so(ssp: Run, url: str, job: str) -> None:
@@ -23,22 +26,27 @@ def test_evict_removes_a_worker_and_says_so(ssp: Run, url: str, job: str) -> Non
         assert "no member" in again.out
 
 
-@pytest.mark.parametrize(
-    "words", ["status", "set -s 3", "snapshot w.npz", "evict b", "stop", "tick --id c --clock 0 --json"]
-)
-def test_a_job_may_stand_by_itself_or_behind_a_flag(ssp: Run, url: str, job: str, words: str) -> None:
-    command, *rest = words.split()
+@pytest.mark.parametrize("words", ["status", "set -s 3", "snapshot w.npz", "evict b", "stop"])
+def test_a_job_may_stand_by_itself_or_behind_a_flag(url: str, job: str, tmp_path: Path, words: str) -> None:
+    command, *rest = words.replace("w.npz", f"{tmp_path}/w.npz").split()
+
+    def shown(*words: str, **environment: str) -> str:
+        done = CliRunner().invoke(main, [command, *words, "--url", url], env=environment)
+        assert done.exit_code == 0, done.output
+        return done.output
+
     with join(url, job=job, worker="a"), join(url, job=job, worker="b"):
-        assert job in ssp(command, job, *rest, "--url", url).out
-        assert job in ssp(command, *rest, "-j", job, "--url", url).out
-        assert job in ssp(command, *rest, "--url", url, SSP_REDIS_JOB=job).out
+        assert job in shown(job, *rest)
+        assert job in shown(*rest, "-j", job)
+        assert job in shown(*rest, SSP_REDIS_JOB=job)
         if command != "evict":
-            assert job in ssp(command, job, *rest, "--url", url, SSP_REDIS_JOB="other").out
+            assert job in shown(job, *rest, SSP_REDIS_JOB="other")
 
 
 def test_so_it_may_where_it_must_be_named(ssp: Run, url: str, job: str) -> None:
     join(url, job=job, worker="a").leave()
     ssp("snapshot", job, "w.npz", "--url", url)
+    assert job in ssp("tick", job, "--id", "c", "--clock", "0", "--leave", "--json", "--url", url).out
     for named in ([job], ["-j", job]):
         assert f"job {job} deleted" in ssp("delete", *named, "--url", url).out
         assert f"job {job}: run 1-restored-1 at" in ssp("restore", *named, "w.npz", "--url", url).out
