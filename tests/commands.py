@@ -49,17 +49,11 @@ def ssp(tmp_path: Path) -> Run:
     """Runs ``ssp-redis WORDS`` in an empty directory; keywords become environment variables."""
 
     def run(*words: str, code: int | None = 0, timeout: float = 90, **more: str) -> Done:
-        done = subprocess.run(
-            [sys.executable, "-m", "ssp_redis", *words],
-            cwd=tmp_path,
-            env=environment(**more),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
-        assert code is None or done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert code is None or "Traceback" not in done.stderr, done.stderr
-        return Done(done.returncode, done.stdout, done.stderr)
+        command = ["-m", "ssp_redis", *words]
+        [(ended, out, err)] = remote.run_to_end([command], environment(**more), timeout, tmp_path)
+        assert code is None or ended == code, f"{words}: {ended}\n{out}\n{err}"
+        assert code is None or "Traceback" not in err, err
+        return Done(ended, out, err)
 
     return run
 

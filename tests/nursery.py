@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NoReturn
 
 #: What a program finds imported.
-_LOADED = ("numpy", "ssp_redis", "argparse", "pickle")
+_LOADED = ("numpy", "ssp_redis.cli")
 _lock = threading.Lock()
 _mine: Nursery | None = None
 
@@ -97,9 +97,9 @@ class Nursery:
             self._control.close()
             self._process.wait()
 
-    def start(self, words: Sequence[str], environment: dict[str, str], streams: Sequence[int]) -> Child:
+    def start(self, words: Sequence[str], environment: dict[str, str], streams: Sequence[int], folder: str) -> Child:
         """Fork."""
-        message = json.dumps([list(words), environment, os.getcwd()]).encode()
+        message = json.dumps([list(words), environment, folder]).encode()
         fate, fate_end = os.pipe()
         try:
             with _lock:
@@ -119,20 +119,25 @@ class Nursery:
 
 
 def start(
-    program: str | Path, words: Sequence[str], environment: dict[str, str], streams: tuple[int, int, int]
+    words: Sequence[str], environment: dict[str, str], streams: tuple[int, int, int], folder: str = "."
 ) -> Child | subprocess.Popen[bytes]:
-    """Run a Python program with these arguments, environment, and standard input, output and error."""
+    """Run ``python WORDS``, which begin with a file or ``-m``; ``streams`` are standard input, output and error."""
     global _mine
     if sys.platform != "linux":  # where a fork without an exec is not safe
         stdin, stdout, stderr = streams
-        command = [sys.executable, str(program), *words]
         return subprocess.Popen(
-            command, env=environment, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
+            [sys.executable, *words],
+            cwd=folder,
+            env=environment,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
         )
     with _lock:
         if _mine is None or _mine.owner != os.getpid():
             _mine = Nursery(environment)
-    return _mine.start([str(program), *words], environment, streams)
+    return _mine.start(words, environment, streams, os.path.abspath(folder))
 
 
 def _live(words: list[str], environment: dict[str, str], folder: str, streams: list[int]) -> NoReturn:
@@ -148,13 +153,18 @@ def _live(words: list[str], environment: dict[str, str], folder: str, streams: l
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)
-        sys.argv = words
-        sys.path[0] = str(Path(words[0]).parent)
         gc.unfreeze()
-        runpy.run_path(words[0], run_name="__main__")
+        if words[0] == "-m":
+            sys.argv, sys.path[0] = words[1:], folder
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv, sys.path[0] = words, str(Path(words[0]).parent)
+            runpy.run_path(words[0], run_name="__main__")
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
     finally:

@@ -73,7 +73,7 @@ class Remote:
         answering, answers = os.pipe()
         self._in, self._out = os.fdopen(asking, "wb"), os.fdopen(answering, "rb")
         try:
-            self.process = nursery.start(__file__, [], environment(**variables), (questions, answers, 2))
+            self.process = nursery.start([__file__], environment(**variables), (questions, answers, 2))
         finally:
             os.close(questions)
             os.close(answers)
@@ -134,30 +134,34 @@ class Remote:
 
 def run_programs(program: Path, arguments: list[list[str]], timeout: float = 60.0) -> list[str]:
     """Run a program once for each list of arguments, all at the same time; what they print, if all end well."""
+    ended = run_to_end([[str(program), *words] for words in arguments], environment(), timeout)
+    for code, _, errors in ended:
+        assert code == 0, errors
+    return [out for _, out, _ in ended]
+
+
+def run_to_end(
+    commands: list[list[str]], variables: dict[str, str], timeout: float, folder: str | Path = "."
+) -> list[tuple[int, str, str]]:
+    """Run ``python WORDS`` for each of these, all at the same time: exit codes, and what they print on both streams."""
     with contextlib.ExitStack() as stack:
-        children, files = [], []
         nothing = stack.enter_context(open(os.devnull))
-        for words in arguments:
-            out, errors = (stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(2))
-            children.append(
-                nursery.start(program, words, environment(), (nothing.fileno(), out.fileno(), errors.fileno()))
-            )
-            files.append((out, errors))
+        children, files = [], []
         deadline = time.monotonic() + timeout
         try:
+            for words in commands:
+                out, errors = (stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(2))
+                files.append((out, errors))
+                streams = (nothing.fileno(), out.fileno(), errors.fileno())
+                children.append(nursery.start(words, variables, streams, str(folder)))
             codes = [child.wait(max(0.1, deadline - time.monotonic())) for child in children]
         finally:
             for child in children:
                 child.kill()
                 child.wait()
-        for code, (_, errors) in zip(codes, files, strict=True):
-            errors.seek(0)
-            assert code == 0, errors.read()
-        printed = []
-        for out, _ in files:
-            out.seek(0)
-            printed.append(out.read())
-        return printed
+        for file in (file for pair in files for file in pair):
+            file.seek(0)
+        return [(code, out.read(), errors.read()) for code, (out, errors) in zip(codes, files, strict=True)]
 
 
 def _serve() -> None:
