@@ -79,8 +79,10 @@ class Store(Writer):
         position = self.log.end if known and self.log.known and self.epoch == self.host.caller.epoch else -1
         if not touched and not sparse and position < 0:
             return None
-        if self._riding and (touched or sparse):
-            self._riders[self.host.local], self._riding = self._riding, []
+        # clocks that are pushed as one share the fate of the last
+        riding = [*self._riding, *range(self.host.clock, self.host.local - 1)]
+        if riding and (touched or sparse):
+            self._riders[self.host.local], self._riding = riding, []
         push = TablePush(self.keys, self.ring, touched, self.host.local, position, self._remember)
         if not sparse:
             return push

@@ -159,6 +159,27 @@ def test_what_the_server_forgot_of_one_that_leaves_is_pushed_again(
     assert (Job(past.url, "j").table("w").get() == 1).all()
 
 
+@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize("size", [3, 100, 300_000])
+def test_all_clocks_that_were_pushed_as_one_are_named_when_they_are_lost(
+    new_server: Callable[..., Any], tmp_path: Path, size: int, reads: bool
+) -> None:
+    past = Past(new_server, tmp_path)
+    worker = ssp_redis.join(past.url, job="j", worker=0, staleness=9, flush_every=3)
+    table = worker.table("w", np.zeros(size))
+    past.remember()
+    for _ in range(3):
+        table.inc(np.ones(size))
+        worker.tick()
+    if reads:
+        table.get()  # what is in its view it does not hold any longer
+    past.return_to_it()
+    table.inc(np.ones(size))
+    worker.leave()
+    assert [(loss.first, loss.last, loss.repushed) for loss in worker.losses] == [(0, 2, not reads)]
+    assert (Job(past.url, "j").table("w").get() == (1 if reads else 4)).all()
+
+
 @pytest.mark.parametrize("refused", [True, False])
 def test_a_ring_whose_name_did_not_arrive_is_named_again(
     own_server: Any, refused: bool, monkeypatch: pytest.MonkeyPatch
