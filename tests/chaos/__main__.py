@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .ledger import Ledger
-from .plan import schedule
+from .plan import VARIANTS, schedule
 from .run import LIMIT, result
 
 
@@ -31,7 +31,7 @@ def _kept(files: list[Path]) -> list[dict[str, Any]]:
 def _played(options: argparse.Namespace, seeds: list[int]) -> Iterator[tuple[dict[str, Any], str]]:
     """Play them, several at once where that is asked for; begin none after the time is up."""
     deadline = time.monotonic() + options.seconds if options.seconds else float("inf")
-    rest = (options.server, options.limit, len(seeds) == 1)
+    rest = (options.server, options.limit, len(seeds) == 1, options.variant)
     if options.jobs == 1:
         for seed in seeds:
             if time.monotonic() > deadline:
@@ -57,6 +57,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--server", help="binary of the server (default: as ssp-redis launch)")
     parser.add_argument("--seeds", default=_seeds("1-20"), type=_seeds, help="17 or 1-20 (default 1-20)")
+    parser.add_argument("--variant", default="", choices=VARIANTS, help="the same faults, other settings of the job")
     parser.add_argument("--jobs", type=int, default=1, help="how many schedules at the same time (default 1)")
     parser.add_argument("--limit", type=float, default=LIMIT, help=f"seconds for one schedule (default {LIMIT:g})")
     parser.add_argument("--seconds", type=float, help="begin no further schedule after so many seconds")
@@ -69,7 +70,7 @@ def main() -> int:
         print(Ledger.of(_kept(options.report)).table())
         return 0
     if options.plan:
-        print("\n".join(str(schedule(seed)) for seed in options.seeds))
+        print("\n".join(str(schedule(seed, options.variant)) for seed in options.seeds))
         return 0
     known = {one["seed"] for one in _kept([options.results])} if options.results else set()
     ledger = Ledger()

@@ -7,10 +7,12 @@ import time
 from dataclasses import dataclass, field
 
 import numpy as np
+import redis
 
 import ssp_redis
 from ssp_redis import Job, SSPError
 from ssp_redis.keys import StoreKeys
+from ssp_redis.store.log import Tag
 
 from .marks import LIVES, TABLES, Counts, Marks, read
 from .plan import KINDS, REFUSALS
@@ -34,6 +36,8 @@ class History:
     #: (time, clock): began to work at a clock; had ticked to one, as it was told; was admitted at one.
     begun: list[tuple[float, int]] = field(default_factory=list)
     advanced: list[tuple[float, int]] = field(default_factory=list)
+    #: (time, clock): the server knew it to have ticked to one.
+    flushed: list[tuple[float, int]] = field(default_factory=list)
     admitted: list[tuple[float, int]] = field(default_factory=list)
     #: (since when, clock, until when): a wait; it may have ended in an error.
     waits: list[tuple[float, int, float]] = field(default_factory=list)
@@ -64,7 +68,10 @@ def history(life: Life) -> History:
             found.begun.append((event.time, event.details[0]))
         elif event.what == "advanced":
             found.advanced.append((event.time, event.details[0]))
-            if found.begun:
+            before = found.flushed[-1][1] if found.flushed else found.resumed
+            if event.details[2] > before:
+                found.flushed.append((event.time, event.details[2]))
+            if found.begun and event.details[2] > before:
                 # it was still a member when it ticked; the answer may have been read much later
                 found.confirmed = found.begun[-1][0]
             since = (event.time, event.details[0])
@@ -133,7 +140,9 @@ class Checker:
             moments.append(one.left)
         if life.evicted is not None:
             moments.append(life.evicted)
-        if life.killed is not None:
+        if self.schedule.reproducible and life.end != "done":
+            pass  # whoever is missing is waited for until it returns
+        elif life.killed is not None:
             # a silence of the server renews every lease once
             moments.append(self._pushed_back(life.killed + lease, lease, lease))
         elif (end := life.last("end")) is not None:
@@ -160,6 +169,8 @@ class Checker:
         kinds = {fault.kind for fault in self.faults}
         for one in self.lives:
             end = one.life.end
+            if end == "Evicted" and self._promised():
+                self.wrong(f"{one} was evicted from a reproducible run: {one.life.last('end')}")
             if end == "StateLost" and self.stage.lost is None and not self._table_forgotten(one):
                 self.wrong(f"{one} ended with StateLost, and nothing was lost: {one.life.last('end')}")
             if end == "Superseded" and self._followed(one) == _FOREVER and not self._twin(one):
@@ -257,7 +268,7 @@ class Checker:
         for other in self.lives:
             if other is one:
                 continue
-            reached = min((at for at, now in other.advanced if now >= need), default=_FOREVER)
+            reached = min((at for at, now in other.flushed if now >= need), default=_FOREVER)
             if other.joined is not None and other.resumed >= need:
                 reached = min(reached, other.joined)
             spans.append((other.began, min(reached, other.gone)))
@@ -273,7 +284,7 @@ class Checker:
         """Who was evicted or followed by another changed no clock afterwards."""
         for one in self.lives:
             fence = min(one.life.evicted or _FOREVER, self._followed(one))
-            for moment, clock in one.advanced:
+            for moment, clock in one.flushed:
                 begun = max((at for at, now in one.begun if now < clock), default=_FOREVER)
                 if begun > fence and moment > fence:
                     self.wrong(f"{one} began clock {clock - 1} after it was out, and could tick")
@@ -308,7 +319,7 @@ class Checker:
                 fence = self._followed(one)
                 if moment < min(fence, one.life.evicted or _FOREVER):
                     most[worker, life, clock] = 1
-                if any(now > clock and at > moment for at, now in one.advanced):
+                if any(now > clock and at > moment for at, now in one.flushed):
                     least[worker, life, clock] = 1
             end = one.life.last("end")
             open_one = one.left is not None and one.begun and one.begun[-1][1] == self.schedule.clocks
@@ -359,6 +370,9 @@ class Checker:
                 # one that could not say that it leaves is a member until its lease runs out
                 limit = time.monotonic() + 2 * self.schedule.lease + LOAD
                 while (status := job.status()).members and time.monotonic() < limit:
+                    if self.schedule.reproducible:
+                        for member in status.members:
+                            job.evict(member.worker)  # or it would be waited for until it returns
                     time.sleep(0.1)
                 if status.members:
                     self.wrong(f"still members: {status.members}")
@@ -366,6 +380,9 @@ class Checker:
                     self.stage.say(f"lost: {late}")
                 self._clocks({int(gone.worker): gone.clock for gone in status.departed if gone.worker.isdigit()})
                 have = {table: self.marks.counts(table, job.table(table).get()) for table in TABLES}
+                if self.schedule.reproducible:
+                    # a read has complete clocks only: what one committed as it left is in none, if others did not
+                    least[:, :, status.min_clock :] = 0
         except (SSPError, ValueError) as error:
             self.wrong(f"the values cannot be read: {type(error).__name__}: {error}")
             return
@@ -438,7 +455,7 @@ class Checker:
     def _clocks(self, stored: dict[int, int]) -> None:
         for worker in range(self.schedule.workers):
             said = max(
-                (clock for one in self.lives if one.life.worker == worker for _, clock in one.advanced), default=0
+                (clock for one in self.lives if one.life.worker == worker for _, clock in one.flushed), default=0
             )
             # what a rollback took from one that leaves is pushed again with a tick of its own
             most = self.schedule.clocks + 1 + len(self.stage.rolled_back)
@@ -470,14 +487,24 @@ class Checker:
                 if missing := [now for now in own if seen[worker, life, now] != 1]:
                     self.wrong(f"{where} lacks its own of clocks {missing}")
                 final = have[table].copy()
-                final[worker, life, clock] = 1
+                final[worker, life, list(own)] = 1
                 if extra := np.argwhere(seen > final).tolist():
                     self.wrong(f"{where} holds what nobody committed: {extra}")
+                if self._promised():
+                    exact = final.copy()
+                    exact[:, :, clock:] = 0
+                    exact[worker, life, list(own)] = 1
+                    if wrong := np.argwhere(seen != exact).tolist():
+                        self.wrong(f"{where} is not what is reproducible: {wrong}")
                 if self.schedule.staleness != math.inf:
                     end = max(0, clock - int(self.schedule.staleness))
                     if late := np.argwhere(seen[:, :, :end] < final[:, :, :end]).tolist():
                         self.wrong(f"{where} lacks what it must hold: {late}")
         self.stage.outcome.numbers["reads"] = count
+
+    def _promised(self) -> bool:
+        """Is every read at a clock the same in every run?"""
+        return self.schedule.reproducible and all(one.life.evicted is None for one in self.lives)
 
     # -- after the loss of everything --------------------------------------------------------------------------------
 
@@ -534,14 +561,21 @@ class Checker:
             stage.outcome.numbers["rings left"] = sum(map(len, rings.values()))
             stage.outcome.numbers["rings left by one life"] = worst
             try:
-                with ssp_redis.join(stage.server.url, job=JOB, worker="janitor", timeout=10) as janitor:
+                # a reproducible run has no room for another id
+                who = 0 if self.schedule.reproducible else "janitor"
+                with ssp_redis.join(stage.server.url, job=JOB, worker=who, timeout=10) as janitor:
                     for table in self.marks.open(janitor).values():
                         read(table)
+                    janitor.leave("done")
             except SSPError as error:
                 self.wrong(f"nobody can join after the end: {error}")
             left = {key.decode() for key in admin.scan_iter(match=f"{keys.prefix}[dx]:*", count=1000)}
             excused = {key for key in left if any(f":{one}:" in f"{key}:" for one in self._hindered())}
             stage.outcome.numbers["keys left where the server refused to sweep"] = len(excused)
+            if self.schedule.reproducible and self._needed(admin, keys):
+                # bases go no further than the last complete clock: what was ticked beyond it stays in its slots, and
+                # nothing is swept before bases hold the departures that come after it
+                excused = left
             if left - excused:
                 named = sorted(admin.smembers(keys.rings))
                 self.wrong(f"{len(left)} keys are left after the next join: {sorted(left)[:4]}; named: {named}")
@@ -560,6 +594,15 @@ class Checker:
             if end.details[0] in ("Evicted", "Superseded")
             if any(fault.begin <= end.time <= (fault.end or _FOREVER) + 1.0 for fault in refusing)
         ]
+
+    @staticmethod
+    def _needed(admin: redis.Redis, keys: StoreKeys) -> set[str]:
+        """Rings of which deltas are in no base yet."""
+        job = f"ssp:{{{JOB}}}:"
+        oldest = min(int(base.partition(b":")[0]) for base in admin.hvals(keys.bases))
+        offset = int(admin.hget(f"{job}config", "off") or 0)
+        tags = [Tag.parse(tag.decode()) for tag in admin.lrange(f"{job}log", oldest - offset, -1)]
+        return {tag.ring for tag in tags if tag.slots or tag.values}
 
     @staticmethod
     def _rings(admin: object, keys: StoreKeys) -> dict[str, set[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -102,6 +102,10 @@ class Schedule:
     #: Workers that are programs of one loop, which an error ends; the others ride errors out.
     loops: tuple[int, ...]
     faults: list[Planned] = field(default_factory=list)
+    #: A reproducible run?
+    reproducible: bool = False
+    #: Clocks whose deltas are pushed as one.
+    flush: int = 1
 
     #: Seconds. By default a lease is 10 s and a re-check is promised within 2 s; here both are asked for sooner.
     lease = 1.5
@@ -118,6 +122,8 @@ class Schedule:
         head = (
             f"seed {self.seed}: {self.workers} workers, staleness {self.staleness}, {self.clocks} clocks, {kept}, "
             f"{'unix' if self.unix else 'tcp'}, loops {list(self.loops)}"
+            f"{', reproducible' if self.reproducible else ''}"
+            f"{f', flushes every {self.flush}' if self.flush > 1 else ''}"
         )
         return "\n  ".join([head, *map(str, self.faults)])
 
@@ -137,6 +143,8 @@ _PATTERN = [
 ]
 _EVERY = tuple(phase for phase in PHASES if phase != "leaving")
 _ENDS = [(kind, phase) for kind in _KINDS_OF["end"] for phase in PHASES]
+#: Other settings of the job (see ``schedule``).
+VARIANTS = ("", "reproducible", "flush")
 #: Of so many seeds in a row, in how many the job's state is lost at last; in the others workers leave in faults.
 _TURN, _LOSING = 9, 5
 #: After these another process goes on under the id.
@@ -172,8 +180,19 @@ def pairs(seed: int) -> list[tuple[str, str]]:
     return [*found, *((_dealt("leaving", kinds, 2 * number + one), "leaving") for one in range(2))]
 
 
-def schedule(seed: int) -> Schedule:
-    """The schedule of a seed."""
+def schedule(seed: int, variant: str = "") -> Schedule:
+    """The schedule of a seed; a variant of it has the same faults, and other settings of the job."""
+    usual = _usual(seed)
+    if variant == "reproducible":
+        return replace(usual, staleness=0, reproducible=True)
+    if variant == "flush":
+        rng = random.Random(f"flush {seed}")
+        staleness = rng.choice((1, 3)) if seed % 8 else math.inf
+        return replace(usual, staleness=staleness, flush=rng.randint(2, 2 if staleness == 1 else 4))
+    return usual
+
+
+def _usual(seed: int) -> Schedule:
     rng = random.Random(f"chaos {seed}")
     workers, clocks = rng.choice((3, 3, 4)), 24
     loops = tuple(worker for worker in range(workers) if rng.random() < 0.3)[: workers - 1]

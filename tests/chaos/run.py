@@ -17,9 +17,11 @@ LIMIT = 60.0
 _LONG = 14.0
 
 
-def play(plan: int | Schedule, binary: str | None = None, limit: float = LIMIT, sabotage: str = "") -> Stage:
+def play(
+    plan: int | Schedule, binary: str | None = None, limit: float = LIMIT, sabotage: str = "", variant: str = ""
+) -> Stage:
     """Play a schedule, or that of a seed, and check what must hold; the ``outcome`` says what does not."""
-    stage = Stage(schedule(plan) if isinstance(plan, int) else plan, inject, binary, limit, sabotage)
+    stage = Stage(schedule(plan, variant) if isinstance(plan, int) else plan, inject, binary, limit, sabotage)
     try:
         stage.run()
         if not stage.outcome.violations:
@@ -47,7 +49,7 @@ def report(stage: Stage) -> str:
     )
 
 
-def result(seed: int, binary: str | None, limit: float, told: bool) -> tuple[dict[str, Any], str]:
+def result(seed: int, binary: str | None, limit: float, told: bool, variant: str = "") -> tuple[dict[str, Any], str]:
     """What the schedule of a seed came to, to be kept, and a report if it failed, took long, or that was asked for."""
-    stage = play(seed, binary, limit)
+    stage = play(seed, binary, limit, variant=variant)
     return record(stage), report(stage) if told or stage.outcome.violations or stage.outcome.seconds > _LONG else ""

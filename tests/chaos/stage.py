@@ -96,6 +96,8 @@ class Life:
         self.began = time.monotonic()
         self.killed: float | None = None
         self.evicted: float | None = None
+        #: Was it seen to it that the job does not wait for its return?
+        self.let_go = False
         self.errors = stage.scratch / f"{worker}.{number}.err"
         told = {
             "url": f"{self.proxy.url}?socket_timeout={schedule.patience}",
@@ -110,6 +112,8 @@ class Life:
             "work": schedule.work,
             "lease": schedule.lease,
             "recheck": schedule.recheck,
+            "reproducible": schedule.reproducible,
+            "flush": schedule.flush,
             "hold": str(stage.holding(worker)),
             "sabotage": stage.sabotage,
         }
@@ -538,6 +542,8 @@ class Stage:
                 covered = any(not other.ended or other.end == "done" for other in others)
                 if self.lost is None and not covered and life.end not in ("done", "StateLost"):
                     self.spawn(life.worker)
+        if self.schedule.reproducible:
+            self._operate()
         if any(thread.is_alive() for thread in self.threads):
             return False
         if self.lost is not None:
@@ -549,6 +555,27 @@ class Stage:
                     life.killed = time.monotonic()
                     life.signal(signal.SIGKILL)
         return all(life.ended and life in handled for life in self.lives)
+
+    def _operate(self) -> None:
+        """In a reproducible run whoever is missing is waited for until it returns, or an operator decides otherwise."""
+        now = time.monotonic()
+        if self.lost is not None and now > self.lost + 5.0:
+            for life in self.lives:
+                if not life.ended and life.waiting:
+                    self.say(f"{life} waits for those who will not return, and is ended")
+                    life.killed = now
+                    life.signal(signal.SIGKILL)
+            return
+        for life in self.lives:
+            over = life.last("end")
+            if life.end != "done" or life.let_go or over is None or now < over.time + 3.0 or self.lost is not None:
+                continue
+            life.let_go = True
+            with contextlib.suppress(SSPError), Job(self.server.url, JOB) as job:
+                if any(member.pid == life.process.pid for member in job.status().members):
+                    self.say(f"{life} could not say that it left, and is evicted")
+                    life.evicted = now
+                    job.evict(life.worker)
 
     def _others_ended(self) -> bool:
         assert self.lost is not None

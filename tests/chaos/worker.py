@@ -63,6 +63,8 @@ class Life:
                 staleness=told["staleness"],
                 lease=told["lease"],
                 recheck=told["recheck"],
+                reproducible=told["reproducible"] or None,
+                flush_every=told["flush"],
                 reconnect_timeout=20.0,
             ),
         )
@@ -84,11 +86,11 @@ class Life:
         self.tables = self.marks.open(self.worker)
         for turn, clock in enumerate(self.worker.clocks(self.clocks)):
             if turn:
-                say("advanced", self.worker.clock, self.worker.min_clock)
+                self.say_advanced()
                 say("admitted", self.worker.clock, self.worker.min_clock)
             self.turn(clock)
         if self.worker.clock >= self.clocks:
-            say("advanced", self.worker.clock, self.worker.min_clock)
+            self.say_advanced()
 
     def halves(self) -> None:
         """A program that rides out what an operator mends, and sees both halves of a tick."""
@@ -99,7 +101,7 @@ class Life:
             clock = worker.clock
             self.turn(clock)
             insist("advance", worker.advance)
-            say("advanced", worker.clock, worker.min_clock)
+            self.say_advanced()
             say("waiting", worker.clock)
             insist("wait", worker.wait)
             say("admitted", worker.clock, worker.min_clock)
@@ -108,6 +110,10 @@ class Life:
         say("leaving")
         worker.leave("done")
         say("left")
+
+    def say_advanced(self) -> None:
+        """With the clock up to which all is flushed."""
+        say("advanced", self.worker.clock, self.worker.min_clock, self.worker._clock.clock)
 
     def begin(self, clock: int) -> None:
         say("begin", clock)
