@@ -542,18 +542,37 @@ class Clock:
                 raise self._timed_out(lead)
             if now >= check:
                 # covers lost messages, half-open sockets, frozen servers, and members whose lease has run out
+                known = self.standing
                 self.sync()
+                self._doubt(known)
                 expiry = self.next_expiry
                 check = time.monotonic() + min(recheck, recheck if expiry is None else expiry + 0.001)
                 continue
+            if self._subscriber is None:
+                self._resubscribe()
+                continue
             try:
-                assert self._subscriber is not None
                 message = self._subscriber.last(min(check, deadline or check) - now)
             except (OSError, ReplyError):
                 self._resubscribe()
                 continue
             if message is not None:
                 self._hear(message)
+
+    def _doubt(self, known: Standing) -> None:
+        """Close a subscription on which nothing came of what a re-check found changed: it may lead to a server that is
+        frozen, or was left behind by a failover. The next wait makes another.
+        """
+        if self._subscriber is None or self.standing.announced == known.announced:
+            return
+        heard = None
+        with contextlib.suppress(OSError, ReplyError):
+            heard = self._subscriber.last(0.0)
+        if heard is None:
+            self._subscriber.close()
+            self._subscriber = None
+        else:
+            self._hear(heard)
 
     def _resubscribe(self) -> None:
         """A new subscription, confirmed, then a sync: what was announced in between is read, not missed."""

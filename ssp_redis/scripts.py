@@ -34,6 +34,11 @@ class Standing(NamedTuple):
         epoch, low, staleness, membership, stop, started, clock, end = map(int, answer[:8])
         return cls(epoch, low, staleness, membership, stop == 1, started == 1, clock, end)
 
+    @property
+    def announced(self) -> tuple[int, ...]:
+        """What is published when it changes."""
+        return self[:6]
+
     def admits(self, clock: int) -> bool:
         """May a worker at ``clock`` run? The test comes after the increment."""
         return self.started and (self.staleness < 0 or clock - self.min_clock <= self.staleness)

@@ -290,6 +290,27 @@ def test_a_notification_that_never_comes_is_covered_by_the_recheck(
     assert time.monotonic() - begun < 1.0
 
 
+def test_a_subscription_that_leads_nowhere_costs_one_recheck_and_not_one_each_clock(
+    proxy: Proxy, join: Callable[..., Worker]
+) -> None:
+    """As after a failover from a server that froze: it never closes the connection."""
+    joining = background(join, 1, workers=2, staleness=0)
+    fast = join(0, workers=2, staleness=0, recheck=1.0, url=proxy.url)
+    slow = joining.result(10)
+    waiting = background(fast.tick)
+    assert blocked(waiting, 0.2)
+    proxy.mute(b"SUBSCRIBE")
+    slow.tick(timeout=5)
+    assert waiting.result(5) == 1
+    begun = time.monotonic()
+    for clock in range(2, 6):
+        waiting = background(fast.tick)
+        assert blocked(waiting, 0.05)
+        slow.tick(timeout=5)
+        assert waiting.result(5) == clock
+    assert time.monotonic() - begun < 1.0
+
+
 def test_a_long_idle_wait_outlives_the_socket_timeout(
     together: Together, url: str, join: Callable[..., Worker], new_job: Callable[[], str]
 ) -> None:
