@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import nursery
 import redis
 from proxy import COMMAND, HEARTBEAT, PASS, SUBSCRIBER, Fate, Pair, Proxy
 from remote import environment
@@ -28,7 +29,6 @@ from ssp_redis.lua import source
 from ssp_redis.server import EmbeddedServer
 
 from .marks import LIVES
-from .nursery import nursery
 from .plan import KINDS, Planned, Schedule
 
 JOB = "chaos"
@@ -117,7 +117,14 @@ class Life:
             "hold": str(stage.holding(worker)),
             "sabotage": stage.sabotage,
         }
-        self.process, self._out = nursery(environment()).start(told, self.errors)
+        self._out, out = os.pipe()
+        program = [str(Path(__file__).with_name("worker.py")), json.dumps(told)]
+        try:
+            with open(os.devnull, "rb") as nothing, self.errors.open("wb") as errors:
+                streams = (nothing.fileno(), out, errors.fileno())
+                self.process = nursery.start(program, environment(), streams)
+        finally:
+            os.close(out)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 

@@ -11,14 +11,17 @@ import json
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
-import ssp_redis
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from .marks import Marks, read
+import ssp_redis
+from tests.chaos.marks import Marks, read
 
 T = TypeVar("T")
 
@@ -139,10 +142,10 @@ class Life:
         self.patience -= time.monotonic() - begun
 
 
-def main(words: str) -> None:
+def main() -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    told = json.loads(words)
+    told = json.loads(sys.argv[1])
     exec(told["sabotage"], {"ssp_redis": ssp_redis})
     try:
         Life(told).run()
@@ -153,3 +156,7 @@ def main(words: str) -> None:
         raise
     else:
         say("end", "done", "")
+
+
+if __name__ == "__main__":
+    main()
