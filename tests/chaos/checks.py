@@ -459,7 +459,9 @@ class Checker:
             )
             # what a rollback took from one that leaves is pushed again with a tick of its own
             most = self.schedule.clocks + 1 + len(self.stage.rolled_back)
-            if not said <= stored.get(worker, 0) <= most:
+            # nor can one that had left restore what a rollback took of it
+            mute = self.stage.rolled_back and any(self._mute(one) for one in self.lives if one.life.worker == worker)
+            if not (0 if mute else said) <= stored.get(worker, 0) <= most:
                 self.wrong(f"worker {worker} had ticked to {said}, the job says {stored.get(worker)}")
 
     def _reads(self, have: dict[str, Counts]) -> None:
