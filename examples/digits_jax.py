@@ -1,6 +1,6 @@
 """Handwritten digits by a small network in JAX and optax: ssp-redis launch -n 3 --staleness 3 examples/digits_jax.py
 
-Marked with (*) is all that a plain training script does not have.
+Needs ssp-redis[jax,data]. Marked with (*) is all that a plain training script does not have.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def loss(params: Any, x: Any, y: Any) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--lr", type=float, default=0.2)
+    parser.add_argument("--batch", type=int, default=32, help="of all workers together")
+    parser.add_argument("--lr", type=float, default=0.1)
     args = parser.parse_args()
 
     data = load_digits()
@@ -44,7 +44,7 @@ def main() -> None:
 
     with ssp_redis.join() as worker:  # (*)
         replica = replicate(worker, params)  # (*)
-        shares = ssp_redis.Shares(worker, len(x[train]), batch=args.batch, drop_last=True)
+        shares = ssp_redis.Shares(worker, len(x[train]), batch=max(1, args.batch // worker.workers), drop_last=True)
         params = replica.params
         for epoch in range(args.epochs):
             for rows in shares.epoch(epoch):

@@ -1,12 +1,14 @@
 """Handwritten digits by a small network in Keras: ssp-redis launch -n 3 --staleness 3 examples/digits_keras.py
 
-KERAS_BACKEND says on what. Marked with (*) is all that a plain training script does not have.
+Needs ssp-redis[keras,jax,data]; $KERAS_BACKEND may name another. (*) is all that a plain training script does not have.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 
+os.environ.setdefault("KERAS_BACKEND", "jax")
 import keras
 from sklearn.datasets import load_digits
 
@@ -17,8 +19,8 @@ from ssp_redis.frameworks.keras import Replicate
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--lr", type=float, default=0.2)
+    parser.add_argument("--batch", type=int, default=32, help="of all workers together")
+    parser.add_argument("--lr", type=float, default=0.1)
     args = parser.parse_args()
 
     keras.utils.set_random_seed(0)
@@ -31,10 +33,10 @@ def main() -> None:
 
     with ssp_redis.join() as worker:  # (*)
         shared = Replicate(worker)  # (*)
-        shares = ssp_redis.Shares(worker, len(x[train]), batch=args.batch)
+        shares = ssp_redis.Shares(worker, len(x[train]), batch=max(1, args.batch // worker.workers))
         for epoch in range(args.epochs):
-            for rows in shares.epoch(epoch):
-                model.fit(x[rows], y[rows], batch_size=len(rows), verbose=0, callbacks=[shared])  # (*)
+            batches = ((x[rows], y[rows]) for rows in shares.epoch(epoch))
+            model.fit(batches, verbose=0, callbacks=[shared])  # (*)
         worker.barrier()
         shared.pull()
         accuracy = model.evaluate(x[test], y[test], verbose=0)[1]

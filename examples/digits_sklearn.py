@@ -1,6 +1,6 @@
 """Handwritten digits by scikit-learn's SGDClassifier: ssp-redis launch -n 3 --staleness 3 examples/digits_sklearn.py
 
-Marked with (*) is all that a plain training script does not have.
+Needs ssp-redis[sklearn]. Marked with (*) is all that a plain training script does not have.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
     model.partial_fit(x[:1], y[:1], classes=np.arange(10))  # makes its arrays
 
     with ssp_redis.join() as worker:  # (*)
-        replica = replicate(worker, model)  # (*)
+        replica = replicate(worker, model, scale=1)  # (*) all steps add up, each is on one sample
         shares = ssp_redis.Shares(worker, len(x[train]), batch=args.batch)
         for epoch in range(args.epochs):
             for rows in shares.epoch(epoch):

@@ -1,6 +1,6 @@
 """Handwritten digits by a small network in PyTorch: ssp-redis launch -n 3 --staleness 3 examples/digits_torch.py
 
-Marked with (*) is all that a plain training script does not have.
+Needs ssp-redis[torch,data]. Marked with (*) is all that a plain training script does not have.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ssp_redis.frameworks.torch import replicate
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--lr", type=float, default=0.2)
+    parser.add_argument("--batch", type=int, default=32, help="of all workers together")
+    parser.add_argument("--lr", type=float, default=0.1)
     args = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -32,7 +32,7 @@ def main() -> None:
 
     with ssp_redis.join() as worker:  # (*)
         replica = replicate(worker, model)  # (*)
-        shares = ssp_redis.Shares(worker, len(x[train]), batch=args.batch)
+        shares = ssp_redis.Shares(worker, len(x[train]), batch=max(1, args.batch // worker.workers))
         for epoch in range(args.epochs):
             for rows in shares.epoch(epoch):
                 optimizer.zero_grad()

@@ -2,7 +2,7 @@
 
 ssp-redis launch -n 3 --staleness 10 examples/linreg_tensorflow.py
 
-Worker 0 is the chief, and holds the parameter server as well. Marked with (*) is all that bounds the staleness.
+Needs ssp-redis[tensorflow]. Worker 0 is the chief and the parameter server. (*) is all that bounds the staleness.
 """
 
 from __future__ import annotations

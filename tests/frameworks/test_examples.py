@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import subprocess
@@ -80,3 +81,16 @@ def test_evolution(server_binary: str, staleness: str) -> None:
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_an_example_is_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) < 60
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_names_the_extras_that_it_needs(path: Path) -> None:
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 reads no TOML")
+    extras = tomllib.loads((EXAMPLES.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = re.search(r"Needs ssp-redis\[([\w,]+)\]", text := path.read_text())
+    installed = [need for extra in (named[1].split(",") if named else []) for need in extras[extra]]
+    has = {re.split("[>=;]", need)[0].replace("scikit-learn", "sklearn") for need in installed} | {"numpy", "ssp_redis"}
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    used = {a.name for node in nodes if isinstance(node, ast.Import) for a in node.names}
+    used |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert {name.split(".")[0] for name in used} - sys.stdlib_module_names <= has
