@@ -218,6 +218,8 @@ class Checker:
                 for other in self.lives:
                     if other is one or other.joined is None or not other.joined < moment < other.confirmed:
                         continue
+                    if self.schedule.flush > 1 and other.life.worker == one.life.worker:
+                        continue  # it does not know yet that it has a successor, which begins where it had flushed
                     if any(self._forgotten(other, back, moment) for back in self.stage.rolled_back):
                         continue
                     # it had ticked at most this far: it had not even begun to say more

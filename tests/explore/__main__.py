@@ -7,6 +7,7 @@ import sys
 
 from ssp_redis.server import EmbeddedServer
 
+from . import live
 from .engine import Engine
 from .moves import Bounds
 from .store import byhand
@@ -14,6 +15,8 @@ from .walk import Report, Walk
 
 
 def main() -> int:
+    if "--live" in sys.argv:
+        return live.main([word for word in sys.argv[1:] if word != "--live"])
     if "--store" in sys.argv:
         return byhand.main([word for word in sys.argv[1:] if word != "--store"])
     parser = argparse.ArgumentParser(
