@@ -446,8 +446,7 @@ class Worker:
             self._count(view)
             return
         begun = time.perf_counter()
-        together = clock.standing.staleness == 0
-        store.folder.refresh(view, not self._knows(store), clock.clock, together)
+        store.folder.refresh(view, not self._knows(store), clock.clock, self._enough())
         self._clock.note_losses(store.inquest())
         store.folder.tend()
         if view.taken is None:
@@ -457,6 +456,11 @@ class Worker:
         self._plan_renewal()
         self._count(view)
         self._pull_seconds += time.perf_counter() - begun
+
+    def _enough(self) -> int | None:
+        """The min clock of the others that a view must show to serve until it is renewed; None: all read at once."""
+        bound = self._clock.standing.staleness
+        return bound or None if bound <= 0 else self._clock.local + self._renewal() - 1 - bound
 
     def _serves(self, view: View | RowView) -> bool:
         """Does the view hold what a read at this clock must hold, and is it not due for renewal?"""

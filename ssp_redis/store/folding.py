@@ -17,6 +17,7 @@ from ..subscriber import Subscriber
 from .blob import base_header
 from .making import Writer, scratch_of, write_scratch
 from .push import register
+from .trust import Trust
 from .view import View
 
 #: A base is at most about so many entries of the log behind, or one clock where that has more.
@@ -27,8 +28,6 @@ _CROWD = 6
 _WORTH = 1
 #: Shortest and longest time to wait for an owner (seconds).
 _LEAST, _MOST = 0.002, 0.5
-#: For how many reads an owner that was late once is not waited for, doubled each time it is late again, at most.
-_DISTRUST, _MOST_DISTRUST = 2, 256
 
 
 class Folder:
@@ -43,8 +42,8 @@ class Folder:
         self.ticked: dict[str, int] = {}
         #: Seconds that summing and publishing the own shares took, smoothed: owners take about as long.
         self._round = _LEAST
-        #: Of a share whose owner was late: reads until it is waited for again, and the number of reads last time.
-        self._distrust: dict[str, tuple[int, int]] = {}
+        #: Are owners worth waiting for, by share?
+        self._trust = Trust()
         self._idle_end = (-1, False)
         #: Length of the log from which on something is due to be folded, as long as the scene is the same.
         self._tend_at, self._tended = 0, (-1, -1, 0)
@@ -77,20 +76,20 @@ class Folder:
 
     # -- reading together --------------------------------------------------------------------------------------------
 
-    def refresh(self, view: View, learn: bool, clock: int, together: bool) -> None:
-        """Bring a view to the end of the log.
+    def refresh(self, view: View, learn: bool, clock: int, least: int | None) -> None:
+        """Bring a view forward, to the end of the log where that is not dearer.
 
         Args:
             learn: False trusts the log as it is known.
             clock: the reader's.
-            together: all members read now (staleness 0), so owners' bases are worth waiting for.
+            least: the min of the other members' clocks that is enough, −1: any. None: all read now (staleness 0).
         """
         store, layout = self._store, view.layout
-        alone = layout.shares == 1
+        alone, together = layout.shares == 1, least is None
         if alone and (layout.inline or not together or len(self.members()) < _CROWD):
             store.refresh(view, learn)
             return
-        if together and self._ear is None:
+        if self._ear is None and least != -1:
             # subscribed first, then read: a base is in the answer, or is announced
             with contextlib.suppress(OSError, ReplyError):  # deaf, it sums by itself what others might have summed
                 self._ear = Subscriber(store.host.endpoint, store.keys.commits)
@@ -101,20 +100,18 @@ class Folder:
             self._refresh_one(view, clock)
             return
         begun = time.monotonic()
-        mine = [share for share in range(layout.shares) if self._mine(share, clock)]
+        mine = [share for share in range(layout.shares) if self._mine(share, clock if together else 0)]
         store.bring(view, mine, learn=False)
         self.publish(view, [share for share in mine if self._behind(view, share, store.horizon()) > 2])
         if mine:
             self._round += (time.monotonic() - begun - self._round) / 4
         others = [share for share in range(layout.shares) if share not in mine]
         self.listen(0.0)
-        if together:
-            self._await(view, others, store.horizon())
-        store.bring(view, others, learn=False)
-        if view.version < store.horizon():
+        self._await(view, others, store.horizon() if least is None else store.reaching(least))
+        store.bring(view, others, learn=False, least=least)
+        store.settle(view)
+        if view.version < store.horizon() and (least is None or view.taken is None or not view.taken.shows(least)):
             store.refresh(view, learn=False)
-        else:
-            store.settle(view)
 
     def _refresh_one(self, view: View, clock: int) -> None:
         """Of a table of one share, all read the same: who completed the clock sums it while the others wake up."""
@@ -151,14 +148,14 @@ class Folder:
             dear = (
                 names[share]
                 for share in shares
-                if view.cost(share, store.log, end, self.base(view, share), incarnation) > _WORTH
+                if self.base(view, share) < end
+                and view.cost(share, store.log, end, self.base(view, share), incarnation) > _WORTH
                 and self._behind(view, share, end) > 2
             )
-            return [name for name in dear if not self._distrust.get(name, (0, 0))[0]]
+            return [name for name in dear if self._trust.given(name)]
 
         waited = missing()
-        for name, (reads, last) in self._distrust.items():
-            self._distrust[name] = (max(0, reads - 1), last)
+        self._trust.turn()
         deadline = time.monotonic() + min(_MOST, _LEAST + 8 * self._round)
         while lacking := missing():
             left = deadline - time.monotonic()
@@ -166,12 +163,11 @@ class Folder:
                 return
             if left <= 0:
                 for name in lacking:
-                    reads = min(_MOST_DISTRUST, 2 * self._distrust.get(name, (0, _DISTRUST))[1])
-                    self._distrust[name] = (reads, reads)
+                    self._trust.late(name)
                 return
             self.listen(left)
         for name in waited:
-            self._distrust.pop(name, None)  # it came in time
+            self._trust.came(name)
 
     def listen(self, timeout: float) -> None:
         """Hear what was committed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ..connection import Wire
 from ..errors import StateLost, TableMismatch
@@ -13,6 +14,7 @@ from .claiming import look
 from .host import Host
 from .layout import Layout
 from .log import Log, Tag
+from .past import Past, backwards
 from .sparse.view import RowView
 from .tries import Tries
 from .view import Taken, View
@@ -42,6 +44,9 @@ class Reader:
         self.complete = 0
         #: The horizon, and of what it is: epoch, start and end of the log as known, complete clock.
         self._horizon, self._horizon_of = 0, (-1, 0, 0, 0)
+        #: What is known of earlier prefixes, and of what it is.
+        self._pasts: list[Past] = []
+        self._pasts_of: tuple[int, int, int, Past] = (-1, 0, 0, Past(None, 0))
         #: Own ticks up to this clock are in the log as it is known, whether their tags were seen or a base holds them.
         self.own = 0
 
@@ -194,12 +199,11 @@ class Reader:
         self.bring(view, range(view.layout.shares), learn)
         self.settle(view)
 
-    def bring(self, view: View, shares: Iterable[int], learn: bool) -> None:
-        """Bring some shares of a view to the end of the log."""
+    def bring(self, view: View, shares: Iterable[int], learn: bool, least: int | None = None) -> None:
+        """Bring some shares of a view to the end of the log, or where others' min is ``least``, if cheaper."""
         wanted = list(shares)
         names = [view.layout.names[share] for share in wanted]
-        # shares at different versions make no value, for own deltas are laid over all of them alike
-        view.taken = None
+        taken, view.taken = view.taken, None  # until all is in, it is nothing
 
         def attempt(wire: Wire) -> bool:
             nonlocal learn
@@ -217,25 +221,92 @@ class Reader:
                 self.log.clear()
                 self.learn(wire)
             learn = True  # if it has to be done again, then with what the log says by then
-            end = self.horizon()
+            end, incarnation = self.horizon(), self.host.caller.incarnation
             if view.layout.small:
-                return view.bring_small(wire, self.log, end, self.bases, self.epoch, self.host.caller.incarnation)
-            work = view.plan(wanted, self.log, end, self.bases, self.epoch, self.host.caller.incarnation)
-            return view.bring(wire, wanted, work, end)
+                done = view.bring_small(wire, self.log, end, self.bases, self.epoch, incarnation)
+                view.owned[0] = self.own_at_horizon()
+                return done
+            ends, owned = dict.fromkeys(wanted, end), dict.fromkeys(wanted, self.own_at_horizon())
+            if least is not None:
+                for share in wanted:
+                    ends[share], owned[share] = self._goal(view, share, end, least)
+            work = view.plan(ends, self.log, self.bases, self.epoch, incarnation)
+            done = view.bring(wire, ends, work)
+            for share in wanted:
+                view.owned[share] = owned[share]
+            return done
 
         tries = Tries(self)
         while tries.more:
             if self.host.run(attempt):
+                view.taken = taken  # what was brought forward still holds all that it held
                 return
         raise StateLost(
             f"table {view.layout.name}: a base or a delta is missing or foreign, and stays so: it was deleted, or "
             "evicted by a memory policy (set maxmemory-policy noeviction)"
         )
 
+    def _goal(self, view: View, share: int, end: int, least: int) -> tuple[int, int]:
+        """How far to bring a share at the least cost: its version, and the own ticks in it.
+
+        The base that its owner published a moment ago, and of the deltas after it those that are asked for, cost less
+        than all that were pushed since: these will be in its next base. A share is left where it is, or is brought to
+        less than the end, only where that is about a clock behind.
+        """
+        base, log, incarnation = self.bases[view.layout.names[share]][0], self.log, self.host.caller.incarnation
+        last, version = (end, self.own_at_horizon()), view.versions[share]
+        dear = view.cost(share, log, end, base, incarnation)
+        members = len({tag.worker for tag in log.tags[-64:]})
+        if base <= version:
+            past = self.past(version)
+            stays = dear > 1 and end - version <= members and past is not None and past.shows(least)
+            return (version, view.owned[share]) if stays else last
+        cost = 1
+        for version in range(max(base, log.start), end):
+            if cost >= dear:
+                break
+            past = self.past(version)
+            if end - version <= 2 * members and past is not None and past.shows(least):
+                own = [tag for tag in log.since(version, end) if tag.incarnation == incarnation]
+                if all(tag.clock in view.held for tag in own if tag.touches(view.layout.number)):
+                    return version, past.own
+            cost += view.fetched(log.tags[version - log.start], incarnation)
+        return last
+
+    def past(self, version: int) -> Past | None:
+        """Where the members stood in a prefix of the log; None: some have come or gone since, or it is not known."""
+        log, now = self.log, Past(self.others, self.own)
+        if version == log.end:
+            return now
+        scene = (self.epoch, log.start, log.end, now)
+        if self._pasts_of != scene:
+            # the last few clocks of everybody
+            tags = log.tags[-max(64, 8 * len({tag.worker for tag in log.tags[-256:]})) :]
+            self._pasts, self._pasts_of = backwards(tags, now, self.host.caller.worker), scene
+        back = log.end - version - 1
+        return self._pasts[back] if back < len(self._pasts) else None
+
+    def reaching(self, least: int) -> int:
+        """The shortest prefix of the log, as far back as is known, in which the others' min is at least that."""
+        version = self.log.end
+        while (past := self.past(version - 1)) is not None and past.shows(least):
+            version -= 1
+        return version
+
+    def own_at_horizon(self) -> int:
+        """The own ticks that a view holds which goes up to the horizon."""
+        return min(self.own, self.complete) if self.host.reproducible else self.own
+
     def settle(self, view: View) -> None:
-        """All shares of the view are at the end of the log: note of which moment it is."""
-        view.settle(min(self.own, self.complete) if self.host.reproducible else self.own)
-        view.taken = self.moment()
+        """All shares of the view are where a read wants them: note of which moment it is."""
+        view.settle()
+        moment = self.moment()
+        for version in {version for version in view.versions if version < self.horizon()}:
+            past = self.past(version)
+            others = past.others if past is not None else -1
+            if others is not None and moment.others is not None:
+                moment = replace(moment, others=min(others, moment.others))
+        view.taken = moment
         self.trim()
 
     def trim(self) -> None:

@@ -67,6 +67,10 @@ class Taken:
             return False
         return staleness < 0 or self.others is None or self.others >= clock - staleness
 
+    def shows(self, least: int) -> bool:
+        """Is the min of the others at least that?"""
+        return self.others is None or self.others >= least
+
 
 @dataclass
 class View:
@@ -78,6 +82,8 @@ class View:
     ordered: bool = False
     #: Version of each share of the master; −1: unknown, start from the base.
     versions: list[int] = field(default_factory=list)
+    #: The own ticks up to this clock are in that share of the master.
+    owned: list[int] = field(default_factory=list)
     master: Array = field(init=False)
     #: Own committed deltas that the master does not hold yet, by the clock of their tag.
     held: dict[int, Array] = field(default_factory=dict)
@@ -100,6 +106,7 @@ class View:
         #: Where a value that is read arrives.
         self._header, self._incoming = bytearray(HEADER_SIZE), as_bytes(self.scratch)
         self.versions = [-1] * self.layout.shares
+        self.owned = [0] * self.layout.shares
 
     def forget(self) -> None:
         """The master is worth nothing any more (new epoch)."""
@@ -184,23 +191,33 @@ class View:
 
     def _lay(self) -> Array:
         """Master and all of the overlay but what the open clock has added."""
-        overlay = list(self.held.values())
+        if min(self.owned) == max(self.owned):
+            return _sum(self.master, self._overlay(self.owned[0]))
+        value = np.empty_like(self.master)
+        for share, owned in enumerate(self.owned):
+            overlay = self._overlay(owned)
+            for extent in map(self.layout.extent, self.layout.blocks_of(share)):
+                _sum(self.master[extent], [delta[extent] for delta in overlay], value[extent])
+        return value
+
+    def _overlay(self, owned: int) -> list[Array]:
+        """The deltas that a share lacks which holds the own ticks up to that clock, but for the open one."""
+        overlay = [delta for clock, delta in self.held.items() if clock > owned]
         if self.frozen is not None:
             overlay.append(self.frozen)
-        if not overlay:
-            return self.master.copy()
-        value: Array = self.master + overlay[0]
-        for delta in overlay[1:]:
-            value += delta
-        return value
+        return overlay
 
     def rows(self, rows: NDArray[np.intp]) -> Array:
         """Those rows of master and overlay, as a new array."""
         shape = self.layout.shape
         value: Array = self.master.reshape(shape)[rows]
-        for delta in (*self.held.values(), self.frozen, self.open):
-            if delta is not None:
-                value += delta.reshape(shape)[rows]
+        owned = np.asarray(self.owned)[rows // (self.layout.rows_per_block * self.layout.blocks_per_share)]
+        for clock, delta in self.held.items():
+            lacks = clock > owned
+            value[lacks] += delta.reshape(shape)[rows[lacks]]
+        for late in (self.frozen, self.open):
+            if late is not None:
+                value += late.reshape(shape)[rows]
         return value
 
     def thaw(self) -> bool:
@@ -239,11 +256,11 @@ class View:
     # -- bringing the master forward ---------------------------------------------------------------------------------
 
     def plan(
-        self, shares: list[int], log: Log, end: int, bases: dict[str, tuple[int, int]], epoch: int, incarnation: int
+        self, ends: dict[int, int], log: Log, bases: dict[str, tuple[int, int]], epoch: int, incarnation: int
     ) -> list[Fetch | Step]:
-        """What to get and add to bring shares to the version ``end``, the cheaper way, in order."""
+        """What to get and add to bring shares to the versions ``ends``, the cheaper way, in order."""
         work: list[Fetch | Step] = []
-        for share in shares:
+        for share, end in ends.items():
             base, generation = bases[self.layout.names[share]]
             anew, tags = self._way(share, log, end, base, incarnation)
             if anew:
@@ -279,7 +296,7 @@ class View:
             if not there or not is_base(bytes(header), block, generation, epoch):
                 return False
         window = max(1, _WINDOW // (HEADER_SIZE + self.layout.nbytes))
-        foreign = [tag for tag in tags if self._fetched(tag, incarnation)]
+        foreign = [tag for tag in tags if self.fetched(tag, incarnation)]
         arriving = 0
         for tag in tags:
             if self._mine(tag, incarnation):
@@ -331,9 +348,9 @@ class View:
         return min(ways, default=1)
 
     def _foreign(self, tags: list[Tag], incarnation: int) -> int:
-        return sum(1 for tag in tags if self._fetched(tag, incarnation))
+        return sum(1 for tag in tags if self.fetched(tag, incarnation))
 
-    def _fetched(self, tag: Tag, incarnation: int) -> bool:
+    def fetched(self, tag: Tag, incarnation: int) -> bool:
         """Does this delta have to be fetched?"""
         return self.layout.number in tag.slots and not self._mine(tag, incarnation)
 
@@ -384,7 +401,7 @@ class View:
             )
         return work
 
-    def bring(self, wire: Wire, shares: list[int], work: list[Fetch | Step], end: int) -> bool:
+    def bring(self, wire: Wire, ends: dict[int, int], work: list[Fetch | Step]) -> bool:
         """Carry out a plan. False when a value was missing or foreign: that share starts again from its base."""
         self._laid = None
         for item in work:
@@ -410,13 +427,13 @@ class View:
             outstanding -= item.size + 128
             if item.share not in bad and not (arrived and item.use(bytes(header))):
                 bad.add(item.share)
-        for share in shares:
+        for share, end in ends.items():
             self.versions[share] = -1 if share in bad else end
         return not bad
 
-    def settle(self, clock: int) -> None:
-        """Own deltas up to that clock are in the master now, all shares of it, and need not be held any longer."""
-        self._laid = None
+    def settle(self) -> None:
+        """What all shares of the master hold of the own deltas need not be held any longer."""
+        clock, self._laid = min(self.owned), None
         for done in [held for held in self.held if held <= clock]:
             spare = self.held.pop(done)
             self._ends.pop(done, None)
@@ -436,3 +453,16 @@ def _by_clock(tag: Tag) -> tuple[int, int, str]:
 def _add(part: Array, delta: Array) -> bool:
     part += delta
     return True
+
+
+def _sum(first: Array, others: list[Array], out: Array | None = None) -> Array:
+    """The sum of arrays, in that order, as another array than any of them."""
+    if not others:
+        if out is None:
+            return first.copy()
+        out[:] = first
+        return out
+    value: Array = np.add(first, others[0], out=out)
+    for other in others[1:]:
+        value += other
+    return value
