@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -10,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import NonFinite, TableMismatch, UsageError
+from .store.passes import finite
 
 Array: TypeAlias = NDArray[Any]
 #: Numbers of rows.
 Rows: TypeAlias = Sequence[int] | NDArray[np.integer]
-
-#: Up to so many elements numpy takes longer to begin than Python to finish.
-_FEW = 16
 
 
 def as_array(what: str, value: object) -> Array:
@@ -85,19 +82,13 @@ def check_finite(table: str, who: Adder, delta: Array, chosen: NDArray[np.intp] 
     Args:
         chosen: the rows that the delta is for; None: all.
     """
-    if delta.dtype.kind == "i" or (delta.size <= _FEW and all(map(math.isfinite, delta.ravel().tolist()))):
+    if finite(delta):
         return
-    with np.errstate(over="ignore", invalid="ignore"):
-        # whatever is not finite makes the sum so, and to sum is a third of the work of looking at each
-        if math.isfinite(np.add.reduce(delta, axis=None)):
-            return
-    finite = np.isfinite(delta)
-    if finite.all():
-        return
-    where = tuple(int(i) for i in np.argwhere(~finite)[0])
+    wrong = ~np.isfinite(delta)
+    where = tuple(int(i) for i in np.argwhere(wrong)[0])
     row = "" if chosen is None else f", which is of row {int(chosen[where[0]])}"
     raise NonFinite(
-        f"worker {who.id}, clock {who.clock}: the delta for table {table} has {int(delta.size - finite.sum())} values "
+        f"worker {who.id}, clock {who.clock}: the delta for table {table} has {int(wrong.sum())} values "
         f"that are NaN or infinite, the first at {where}{row}; it was not added"
     )
 

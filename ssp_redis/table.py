@@ -27,7 +27,7 @@ class Table:
     """One shared numpy array.
 
     A read at clock c holds every delta with timestamp ≤ c − staleness − 1 of every worker, and all of this worker's
-    own; it may hold newer ones (Ho et al., NIPS 2013, §3).
+    own; it may hold newer ones (Ho et al., NIPS 2013, §3), of a table above 512 KiB in some parts and not in others.
     """
 
     def __init__(self, owner: Owner, view: View) -> None:
@@ -80,9 +80,9 @@ class Table:
         if rows is None:
             if array.shape != self.shape:
                 raise TableMismatch(f"table {self.name} has shape {self.shape}, the delta {array.shape}")
-            check_finite(self.name, self._owner, array)
-            added = self._view.add(array.reshape(-1))
-            check_added(self.name, self._owner, added)
+            if not self._view.add(array.reshape(-1)):
+                check_finite(self.name, self._owner, array)
+                check_added(self.name, self._owner, False)
             return
         chosen = as_rows(self.name, self.shape, rows)
         check_rows_of(self.name, self.shape, chosen, array)

@@ -309,13 +309,15 @@ class Worker:
             pause, long = 2 * pause, True
 
     def barrier(self, timeout: float | None = None) -> None:
-        """Block until every member's clock is at least mine."""
+        """Block until every member's clock is at least mine. The next reads hold all that they added up to there."""
         timeout = check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._clock.link.within(timeout):
             if self._clock.ahead:
                 self._commit()  # the others wait for the clock they know of
             self._clock.barrier(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        for view in self._store.opened() if self._store is not None else ():
+            view.taken = None
 
     def clocks(self, count: int) -> Iterator[int]:
         """Run until clock ``count`` or until the job is stopped: yields the clock, ticks at the end of each turn."""
@@ -446,7 +448,7 @@ class Worker:
             self._count(view)
             return
         begun = time.perf_counter()
-        store.folder.refresh(view, not self._knows(store), clock.clock, self._enough())
+        store.folder.refresh(view, not self._knows(store, view), clock.clock, self._enough())
         self._clock.note_losses(store.inquest())
         store.folder.tend()
         if view.taken is None:
@@ -472,11 +474,13 @@ class Worker:
             and taken.serves(clock.caller.epoch, standing.membership, clock.local, standing.staleness)
         )
 
-    def _knows(self, store: Store) -> bool:
+    def _knows(self, store: Store, view: View | RowView) -> bool:
         """Is the log as it is known enough for a read at this clock?"""
         clock, standing = self._clock, self._clock.standing
-        return store.at == clock.local and store.serves(
-            clock.caller.epoch, standing.membership, clock.local, standing.staleness
+        return (
+            view.taken is not None
+            and store.at == clock.local
+            and store.serves(clock.caller.epoch, standing.membership, clock.local, standing.staleness)
         )
 
     def _count(self, view: View | RowView) -> None:
@@ -494,7 +498,7 @@ class Worker:
         assert store is not None
         renew = not self._serves(view)
         begun = time.perf_counter()
-        values = reading.read(store, view, wanted, renew, not self._knows(store))
+        values = reading.read(store, view, wanted, renew, not self._knows(store, view))
         if renew:
             self._clock.note_losses(store.inquest())
             folding.tend(store)

@@ -85,6 +85,9 @@ class Folder:
             least: the min of the other members' clocks that is enough, −1: any. None: all read now (staleness 0).
         """
         store, layout = self._store, view.layout
+        if view.taken is None and least is not None:
+            store.refresh(view, learn)  # nothing that it could serve by, or nothing that it should
+            return
         alone, together = layout.shares == 1, least is None
         if alone and (layout.inline or not together or len(self.members()) < _CROWD):
             store.refresh(view, learn)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..connection import Wire, command
 from ..keys import StoreKeys
+from . import passes
 from .blob import HEADER_SIZE, delta_header, is_base
 from .layout import Layout
 from .log import Log, Tag
@@ -132,27 +133,23 @@ class View:
         return self._lent
 
     def add(self, delta: Array) -> bool:
-        """Add to the open clock's delta; False, and nothing is added, when their sum is too large for the dtype."""
-        if self.open is None:
-            if self._lent is not None and delta.base is self._lent:
-                self.open, self._lent = self._lent, None
-            elif self._spare:
-                first = self._spare.pop()
-                first[:] = delta
-                self.open = first  # not before: an interruption (Ctrl-C) would leave what is anything
-            else:
-                self.open = delta.copy()
-        else:
-            # beside the old sum, which must be what it was if the new one is none
-            total = self._spare.pop() if self._spare else np.empty_like(self.open)
-            with np.errstate(over="ignore"):
-                np.add(self.open, delta, out=total)
-            if total.dtype.kind == "f" and not np.isfinite(total).all():
-                self._spare.append(total)
+        """Add to the open clock's delta; False, and nothing is added, when it or their sum is not finite."""
+        lent = self._lent is not None and delta.base is self._lent
+        if self.open is None and lent:
+            if not passes.finite(delta):
                 return False
-            before, self.open = self.open, total
-            if len(self._spare) < 2:
-                self._spare.append(before)
+            self.open, self._lent = self._lent, None
+            return True
+        # beside the old sum, which must be what it was if the new one is none, or if an interruption (Ctrl-C) comes
+        added = self._spare.pop() if self._spare else np.empty_like(self.master)
+        before = self.open
+        right = passes.copy(delta, added) if before is None else passes.add(before, delta, added)
+        if not right:
+            self._spare.append(added)
+            return False
+        self.open = added
+        if before is not None and len(self._spare) < 2:
+            self._spare.append(before)
         return True
 
     def add_rows(self, delta: Array, rows: NDArray[np.intp]) -> bool:
@@ -179,25 +176,21 @@ class View:
 
     def value(self) -> Array:
         """Master and overlay as a new array, flat."""
-        laid = self._laid
-        if laid is None:
-            laid = self._lay()
-            if not self.layout.inline:
-                if self.open is not None:
-                    laid += self.open
-                return laid
-            self._laid = laid
-        return laid.copy() if self.open is None else laid + self.open
+        if not self.layout.inline:
+            return self._lay([self.open] if self.open is not None else [])
+        if self._laid is None:
+            self._laid = self._lay([])
+        return self._laid.copy() if self.open is None else self._laid + self.open
 
-    def _lay(self) -> Array:
-        """Master and all of the overlay but what the open clock has added."""
+    def _lay(self, last: list[Array]) -> Array:
+        """Master and overlay, but of the open clock only what is given as the last."""
         if min(self.owned) == max(self.owned):
-            return _sum(self.master, self._overlay(self.owned[0]))
+            return passes.total(self.master, self._overlay(self.owned[0]) + last)
         value = np.empty_like(self.master)
         for share, owned in enumerate(self.owned):
-            overlay = self._overlay(owned)
+            overlay = self._overlay(owned) + last
             for extent in map(self.layout.extent, self.layout.blocks_of(share)):
-                _sum(self.master[extent], [delta[extent] for delta in overlay], value[extent])
+                passes.total(self.master[extent], [delta[extent] for delta in overlay], value[extent])
         return value
 
     def _overlay(self, owned: int) -> list[Array]:
@@ -453,16 +446,3 @@ def _by_clock(tag: Tag) -> tuple[int, int, str]:
 def _add(part: Array, delta: Array) -> bool:
     part += delta
     return True
-
-
-def _sum(first: Array, others: list[Array], out: Array | None = None) -> Array:
-    """The sum of arrays, in that order, as another array than any of them."""
-    if not others:
-        if out is None:
-            return first.copy()
-        out[:] = first
-        return out
-    value: Array = np.add(first, others[0], out=out)
-    for other in others[1:]:
-        value += other
-    return value

@@ -19,7 +19,7 @@ from proxy import CUT, LOSE_REPLY, Fate, Proxy, chaos, once
 from remote import eventually
 
 import ssp_redis
-from ssp_redis import Job, RolledBack, ServerUnavailable, SSPError, StateLost, Worker
+from ssp_redis import Job, RolledBack, ServerUnavailable, SSPError, StateLost, Table, Worker
 from ssp_redis.lua import source
 
 Join = Callable[..., Worker]
@@ -135,6 +135,14 @@ def test_the_end_of_a_tick_is_found_out_by_another_call(join: Join, url: str, jo
             seen.delete()
 
 
+def assert_whole(table: Table) -> None:
+    """Of every delta, a read has all that belongs to one share, or nothing."""
+    value, layout = table.get().reshape(-1), table._view.layout
+    for share in range(layout.shares):
+        parts = [value[layout.extent(block)] for block in layout.blocks_of(share)]
+        assert all((part == parts[0][0]).all() for part in parts)
+
+
 @pytest.mark.parametrize(
     ("shape", "clocks", "trouble", "seed"),
     [
@@ -161,8 +169,7 @@ def test_chaos_on_the_wire(
                 assert clock == worker.clock
                 table.inc(np.full(shape, 10.0**number))
                 if rng.random() < 0.4:
-                    value = table.get()
-                    assert (value == value.flat[0]).all()
+                    assert_whole(table)
             return worker
 
         workers = [future.result(100) for future in [background(run, number) for number in range(3)]]
@@ -172,6 +179,8 @@ def test_chaos_on_the_wire(
         assert (Job(url, job).table("w").get() == 111 * clocks).all()
         for worker in workers:
             worker.advance()
+        for worker in workers:
+            worker.barrier()
             assert (worker.table("w").get() == 111 * clocks).all()
             assert worker.stats()["lost_clocks"] == worker.stats()["repushed_clocks"] == 0
 
