@@ -33,6 +33,8 @@ from .table import Table
 logger = logging.getLogger("ssp_redis")
 #: Seconds of waiting after which a worker looks for something to fold.
 _IDLE = 0.003
+#: A wait of so many pushes' time is a long one.
+_LONG = 8
 #: Seconds that leaving may take while the server is away.
 _LEAVE = 2.0
 
@@ -133,6 +135,8 @@ class Worker:
         self._callbacks: list[Callable[[list[str]], object]] = []
         self._push_seconds = self._last_push = 0.0
         self._pull_seconds = 0.0
+        #: Seconds that the last tick waited.
+        self._idled = 0.0
         #: Has a tick advanced that has not returned yet?
         self._half = False
         #: Reads of tables, and by how many clocks the others' min that they show was behind.
@@ -283,7 +287,7 @@ class Worker:
         self._half = False
 
     def _wait(self, deadline: float | None) -> None:
-        clock = self._clock
+        clock, before = self._clock, self._clock.waits.seconds
         if not clock.admitted:
             if clock.ahead:
                 self._commit()  # others may be waiting for what is unflushed
@@ -291,6 +295,7 @@ class Worker:
                 self._fold_while_waiting(self._store, deadline)
                 clock.waits.waits += clock.admitted  # else it is counted below
         clock.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        self._idled = clock.waits.seconds - before
         if clock.standing.stopped:
             raise clock.stopped()
 
@@ -447,6 +452,7 @@ class Worker:
         if self._serves(view):
             self._count(view)
             return
+        self._give_way(view)
         begun = time.perf_counter()
         store.folder.refresh(view, not self._knows(store, view), clock.clock, self._enough())
         self._clock.note_losses(store.inquest())
@@ -458,6 +464,12 @@ class Worker:
         self._plan_renewal()
         self._count(view)
         self._pull_seconds += time.perf_counter() - begun
+
+    def _give_way(self, view: View) -> None:
+        """Who waited long lets the slowest read first, alone: on when it goes on depends when all can."""
+        idled, self._idled = self._idled, 0.0
+        if idled > _LONG * self._last_push and not view.layout.small:
+            time.sleep(min(2 * self._last_push, idled / _LONG))
 
     def _enough(self) -> int | None:
         """The min clock of the others that a view must show to serve until it is renewed; None: all read at once."""
