@@ -10,6 +10,7 @@ import os
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 import keras
+import numpy as np
 from sklearn.datasets import load_digits
 
 import ssp_redis
@@ -33,10 +34,11 @@ def main() -> None:
 
     with ssp_redis.join() as worker:  # (*)
         shared = Replicate(worker)  # (*)
-        shares = ssp_redis.Shares(worker, len(x[train]), batch=max(1, args.batch // worker.workers))
+        batch = max(1, args.batch // worker.workers)
+        shares = ssp_redis.Shares(worker, len(x[train]), batch=batch, drop_last=True)
         for epoch in range(args.epochs):
-            batches = ((x[rows], y[rows]) for rows in shares.epoch(epoch))
-            model.fit(batches, verbose=0, callbacks=[shared])  # (*)
+            rows = np.concatenate(list(shares.epoch(epoch)))
+            model.fit(x[rows], y[rows], batch_size=batch, shuffle=False, verbose=0, callbacks=[shared])  # (*)
         worker.barrier()
         shared.pull()
         accuracy = model.evaluate(x[test], y[test], verbose=0)[1]
