@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fixtures import background
 from remote import Remote, eventually
 
-from ssp_redis import Job
+from ssp_redis import Job, JobStatus
 from ssp_redis.snapshot.state import Snapshot
 
 #: Small and by transaction, of three blocks a share, of a half type and of whole numbers, both in tags, and of more
@@ -63,6 +65,36 @@ def under_way(job: Job, clock: int = 3) -> None:
         return standing.started and standing.min_clock >= clock
 
     eventually(running, f"min clock {clock}", 60)
+
+
+def left_behind(url: str, job: str, children: list[Remote], path: Path) -> Snapshot:
+    """A snapshot of a job in the middle of its work, which then is stopped, and its workers gone."""
+    with Job(url, job) as seen:
+        under_way(seen)
+        taken = seen.snapshot(path)
+        seen.stop()
+    for child in children:
+        child.result(60)
+    return taken
+
+
+def mended(url: str, path: Path, work: Callable[[str, int, int], None]) -> JobStatus:
+    """The jobs ``straight``, of 30 clocks in one go, and ``mended``, which had a snapshot restored after 13 of them.
+
+    Args:
+        work: (job, worker, clocks): be one of the two workers of a reproducible run.
+    """
+
+    def both(job: str, clocks: int) -> None:
+        for future in [background(work, job, worker, clocks) for worker in range(2)]:
+            future.result(60)
+
+    both("straight", 30)
+    both("broken", 13)
+    Job(url, "broken").snapshot(path)
+    standing = Job(url, "mended").restore(path)
+    both("mended", 30)
+    return standing
 
 
 def check(taken: Snapshot, entered: dict[str, int] | None = None) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import redis
 from fixtures import background, blocked
-from markers import TABLES, begin, check, under_way
+from markers import TABLES, begin, check, left_behind, mended
 from remote import Remote, eventually
 
 import ssp_redis
@@ -51,12 +51,7 @@ def test_what_three_workers_did_goes_on_with_one_or_five(
     remote: Callable[..., Remote], url: str, job: str, own_server: Any, tmp_path: Path, workers: int
 ) -> None:
     children = begin(remote, url, job, 3, workers=3, staleness=2)
-    with Job(url, job) as seen:
-        under_way(seen)
-        taken = seen.snapshot(tmp_path / "w.npz")
-        seen.stop()
-    for child in children:
-        child.result(60)
+    taken = left_behind(url, job, children, tmp_path / "w.npz")
     with Job(own_server.url, "moved") as moved:
         standing = moved.restore(tmp_path / "w.npz", workers=workers)
         assert (standing.run, standing.staleness, standing.workers) == ("1-restored-1", 2, workers)
@@ -104,18 +99,10 @@ def test_the_same_bits_go_on_in_a_reproducible_run(own_server: Any, tmp_path: Pa
                 rng = np.random.default_rng((clock, worker))
                 table.inc((rng.standard_normal(size) * 10.0 ** rng.integers(-4, 4)).astype("float32") + 0 * table.get())
 
-    def both(job: str, clocks: int) -> None:
-        for future in [background(work, job, worker, clocks) for worker in range(2)]:
-            future.result(60)
-
-    both("straight", 30)
-    both("broken", 13)
-    Job(own_server.url, "broken").snapshot(tmp_path / "w.npz")
-    standing = Job(own_server.url, "mended").restore(tmp_path / "w.npz")
+    standing = mended(own_server.url, tmp_path / "w.npz", work)
     assert (standing.reproducible, standing.min_clock) == ("yes", 13)
-    both("mended", 30)
-    straight, mended = (Job(own_server.url, job).table("w").get() for job in ("straight", "mended"))
-    assert straight.tobytes() == mended.tobytes()
+    first, second = (Job(own_server.url, job).table("w").get() for job in ("straight", "mended"))
+    assert first.tobytes() == second.tobytes()
     with pytest.raises(UsageError, match="reproducible run has staleness 0"):
         Job(own_server.url, "other").restore(tmp_path / "w.npz", staleness=3)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import redis
 from fixtures import background, blocked
-from markers import under_way
+from markers import left_behind, mended, under_way
 from remote import Remote, eventually
 
 import ssp_redis
@@ -106,12 +106,7 @@ def test_what_three_workers_did_goes_on_with_one_or_five(
     remote: Callable[..., Remote], url: str, job: str, own_server: Any, tmp_path: Path, workers: int
 ) -> None:
     children = begin(remote, url, job, 3, workers=3, staleness=2)
-    with Job(url, job) as seen:
-        under_way(seen)
-        taken = seen.snapshot(tmp_path / "w.npz")
-        seen.stop()
-    for child in children:
-        child.result(60)
+    taken = left_behind(url, job, children, tmp_path / "w.npz")
     with Job(own_server.url, "moved") as moved:
         assert moved.restore(tmp_path / "w.npz", workers=workers).min_clock == taken.min_clock
         large = taken.sparse["large"]
@@ -226,17 +221,9 @@ def test_a_reproducible_run_goes_on_with_the_same_bits(own_server: Any, tmp_path
                 seen = table.get(rows)
                 table.inc(seen * np.float32(0.1) + rng.standard_normal((20, 4)).astype("float32"), rows)
 
-    def both(job: str, clocks: int) -> None:
-        for future in [background(work, job, worker, clocks) for worker in range(2)]:
-            future.result(60)
-
-    both("straight", 30)
-    both("broken", 13)
-    Job(own_server.url, "broken").snapshot(tmp_path / "w.npz")
-    assert Job(own_server.url, "mended").restore(tmp_path / "w.npz").reproducible == "yes"
-    both("mended", 30)
-    straight, mended = (Job(own_server.url, job).table("w").get() for job in ("straight", "mended"))
-    assert straight.tobytes() == mended.tobytes()
+    assert mended(own_server.url, tmp_path / "w.npz", work).reproducible == "yes"
+    first, second = (Job(own_server.url, job).table("w").get() for job in ("straight", "mended"))
+    assert first.tobytes() == second.tobytes()
 
 
 def test_a_reproducible_run_at_its_last_complete_clock(
