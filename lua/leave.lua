@@ -21,6 +21,9 @@ if refused and string.sub(refused, 1, 2) ~= '-3' then
   return refused
 end
 if not refused then
+  if redis.call('EXISTS', LOG) == 0 then
+    return '-1'  -- evicted or deleted: a tag would stand where others have stood
+  end
   depart(worker, ARGV[6])
   announce()
 end

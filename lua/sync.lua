@@ -31,13 +31,16 @@ local lease, before, last = tonumber(extra[1]), tonumber(extra[2]), tonumber(ext
 local caller = worker ~= ''
 local changed, restored = false, '-'
 
+if redis.call('EXISTS', LOG) == 0 then
+  return '-1'  -- evicted or deleted: a tag would stand where others have stood
+end
 if caller then
   local refused = refusal()
   if refused and refused ~= '-4' then
     return refused
   end
   -- keys that were evicted or deleted, one by one: whoever is a member stands in each of them
-  if redis.call('EXISTS', LOG) == 0 or redis.call('ZCARD', ORDER) ~= redis.call('ZCARD', LEASES)
+  if redis.call('ZCARD', ORDER) ~= redis.call('ZCARD', LEASES)
     or not refused and not redis.call('ZSCORE', ORDER, worker) then
     return '-1'
   end
