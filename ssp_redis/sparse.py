@@ -22,8 +22,8 @@ from .store.sparse.view import RowView
 class Owner(Adder, Protocol):
     """The worker behind a table."""
 
-    def usable(self) -> None:
-        """Raise what makes the worker unusable, if anything does."""
+    def adds(self) -> None:
+        """Something is about to be added; raises what makes the worker unusable, if anything does."""
 
     def rows(self, view: RowView, wanted: Array) -> Array:
         """Rows by their numbers, ascending, each once, as fresh as a read at the worker's clock must be."""
@@ -71,7 +71,7 @@ class SparseTable:
             NonFinite: NaN or infinity in the delta, or in its sum with what this clock has added.
             UsageError: a row out of range. Nothing was added in any of these cases.
         """
-        self._owner.usable()
+        self._owner.adds()
         chosen = as_rows(self.name, self.shape, rows)
         array = as_delta(self.name, self.dtype, self._stored, delta)
         check_rows_of(self.name, self.shape, chosen, array)

@@ -16,8 +16,8 @@ from .store.view import View
 class Owner(Adder, Protocol):
     """The worker behind a table."""
 
-    def usable(self) -> None:
-        """Raise what makes the worker unusable, if anything does."""
+    def adds(self) -> None:
+        """Something is about to be added; raises what makes the worker unusable, if anything does."""
 
     def fresh(self, view: View) -> None:
         """Bring the view forward if it does not hold what a read at the worker's clock must hold."""
@@ -75,7 +75,7 @@ class Table:
             NonFinite: NaN or infinity in the delta, or in its sum with what this clock has added.
             UsageError: a row out of range. Nothing was added in any of these cases.
         """
-        self._owner.usable()
+        self._owner.adds()
         array = as_delta(self.name, self.dtype, self._stored, delta)
         if rows is None:
             if array.shape != self.shape:

@@ -139,6 +139,8 @@ class Worker:
         self._idled = 0.0
         #: Has a tick advanced that has not returned yet?
         self._half = False
+        #: Has the open clock added anything?
+        self._added = False
         #: Reads of tables, and by how many clocks the others' min that they show was behind.
         self._reads = self._behind = self._most_behind = 0
         #: Clocks from which on, and up to which, a tick brings the tags along.
@@ -275,7 +277,7 @@ class Worker:
             # a second tick after a timed-out wait would take the lead to s + 2
             self.wait(timeout)
         clock.usable()
-        clock.local, self._half = clock.local + 1, True
+        clock.local, self._half, self._added = clock.local + 1, True, False
         if clock.ahead >= self._flush_every or not clock.admitted:
             self._commit()
 
@@ -444,6 +446,11 @@ class Worker:
         """Raise what makes this worker unusable, if anything does."""
         self._clock.usable()
 
+    def adds(self) -> None:
+        """The open clock adds something: what is not flushed yet is not all that leaving has to commit."""
+        self._clock.usable()
+        self._added = True
+
     def fresh(self, view: View) -> None:
         """Bring the view forward if it does not hold what a read at this clock must hold, or is due for renewal."""
         clock, store = self._clock, self._store
@@ -591,7 +598,7 @@ class Worker:
                 if clock.interrupted:
                     self._commit()
                 if store is not None and store.unpushed:
-                    clock.local = max(clock.local, clock.clock + 1)
+                    clock.local = max(clock.local + self._added, clock.clock + 1)
                 if clock.ahead:
                     self._commit()
         except BaseException as error:
