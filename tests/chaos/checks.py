@@ -470,41 +470,42 @@ class Checker:
         """A read at clock c holds all deltas up to c − s − 1, all of its life's own, and none that is not committed."""
         count = 0
         for one in self.lives:
-            worker, life = one.key
             begun: set[int] = set()
             for event in one.life.events:
                 if event.what == "begin":
                     begun.add(event.details[0])
                 if event.what != "read":
                     continue
-                clock, table = event.details[:2]
+                clock, table, *parts = event.details
                 count += 1
-                seen = self.marks.unpack(table, event.details[2])
-                where = f"{one}: a read of {table} at clock {clock}"
-                if table == "tiny":
-                    continue
-                if self.stage.rolled_back:
-                    if (seen > 1).any():
-                        self.wrong(f"{where} holds a delta twice")
-                    continue
-                own = {now for now in begun if table in self.marks.touched(worker, now)}
-                if missing := [now for now in own if seen[worker, life, now] != 1]:
-                    self.wrong(f"{where} lacks its own of clocks {missing}")
-                final = have[table].copy()
-                final[worker, life, list(own)] = 1
-                if extra := np.argwhere(seen > final).tolist():
-                    self.wrong(f"{where} holds what nobody committed: {extra}")
-                if self._promised():
-                    exact = final.copy()
-                    exact[:, :, clock:] = 0
-                    exact[worker, life, list(own)] = 1
-                    if wrong := np.argwhere(seen != exact).tolist():
-                        self.wrong(f"{where} is not what is reproducible: {wrong}")
-                if self.schedule.staleness != math.inf:
-                    end = max(0, clock - int(self.schedule.staleness))
-                    if late := np.argwhere(seen[:, :, :end] < final[:, :, :end]).tolist():
-                        self.wrong(f"{where} lacks what it must hold: {late}")
+                for part in parts if table != "tiny" else ():
+                    self._read(one, clock, table, self.marks.unpack(table, part), have[table], begun)
         self.stage.outcome.numbers["reads"] = count
+
+    def _read(self, one: History, clock: int, table: str, seen: Counts, have: Counts, begun: set[int]) -> None:
+        worker, life = one.key
+        where = f"{one}: a read of {table} at clock {clock}"
+        if self.stage.rolled_back:
+            if (seen > 1).any():
+                self.wrong(f"{where} holds a delta twice")
+            return
+        own = {now for now in begun if table in self.marks.touched(worker, now)}
+        if missing := [now for now in own if seen[worker, life, now] != 1]:
+            self.wrong(f"{where} lacks its own of clocks {missing}")
+        final = have.copy()
+        final[worker, life, list(own)] = 1
+        if extra := np.argwhere(seen > final).tolist():
+            self.wrong(f"{where} holds what nobody committed: {extra}")
+        if self._promised():
+            exact = final.copy()
+            exact[:, :, clock:] = 0
+            exact[worker, life, list(own)] = 1
+            if wrong := np.argwhere(seen != exact).tolist():
+                self.wrong(f"{where} is not what is reproducible: {wrong}")
+        if self.schedule.staleness != math.inf:
+            end = max(0, clock - int(self.schedule.staleness))
+            if late := np.argwhere(seen[:, :, :end] < final[:, :, :end]).tolist():
+                self.wrong(f"{where} lacks what it must hold: {late}")
 
     def _promised(self) -> bool:
         """Is every read at a clock the same in every run?"""

@@ -102,9 +102,29 @@ class Marks:
             raise ValueError("sparse: its rows do not agree on the number of deltas")
         return value[:-1, 0].reshape(self._shape).astype(np.int64)
 
+    def parts(self, table: str, value: NDArray[Any]) -> list[Counts]:
+        """The counts in what a worker has read: of a large table its parts may be of different moments.
+
+        Raises:
+            ValueError: what belongs to one part does not agree.
+        """
+        if table != "large":
+            return [self.counts(table, value)]
+        rows = self.workers * LIVES
+        upper, lower = value[:rows], value[::-1][:rows]
+        if not (value[_BAND][40:] == lower.sum()).all():
+            raise ValueError("large: its lower part holds another number of deltas than their marks say")
+        if len(np.unique(value[_BAND][:14])) > 1:
+            raise ValueError("large: rows of one part hold different numbers of deltas")
+        return [part[:, : self.clocks + 1].reshape(self._shape).astype(np.int64) for part in (upper, lower)]
+
     def pack(self, table: str, value: NDArray[Any]) -> str:
         """The counts in a value, in a few characters."""
-        counts = self.counts(table, value)
+        return self.packed(self.counts(table, value))
+
+    @staticmethod
+    def packed(counts: Counts) -> str:
+        """Counts, in a few characters."""
         return base64.b64encode(zlib.compress(counts.astype(np.int8).tobytes())).decode()
 
     def unpack(self, table: str, text: str) -> Counts:

@@ -566,9 +566,13 @@ class Stage:
     def _operate(self) -> None:
         """In a reproducible run whoever is missing is waited for until it returns, or an operator decides otherwise."""
         now = time.monotonic()
-        if self.lost is not None and now > self.lost + 5.0:
+        if (
+            self.lost is not None
+            and now > self.lost + 5.0
+            and any(fault.kind == "keys evicted" for fault in self.outcome.injected)
+        ):
             for life in self.lives:
-                if not life.ended and life.waiting:
+                if not life.ended and life.killed is None:
                     self.say(f"{life} waits for those who will not return, and is ended")
                     life.killed = now
                     life.signal(signal.SIGKILL)

@@ -108,6 +108,24 @@ def test_a_key_that_a_memory_policy_took_is_state_lost(
             second.tick(timeout=5)
 
 
+def test_a_log_that_a_memory_policy_took_is_not_begun_anew(
+    join: Callable[..., Worker], together: Callable[..., list[Worker]], url: str, client: redis.Redis, job: str
+) -> None:
+    """Who leaves, evicts or reaps would write its tag where another has stood, and others would go on from there."""
+    first, second = together(2, staleness=1, lease=0.6, recheck=0.2)
+    first.tick()
+    client.delete(log := f"ssp:{{{job}}}:log")
+    with pytest.raises(StateLost):
+        Job(url, job).evict(0)
+    first.leave()
+    with pytest.raises(StateLost):
+        eventually(lambda: not Job(url, job).status().members, seconds=2)
+    assert not client.exists(log)
+    with pytest.raises(StateLost):
+        for _ in range(20):
+            second.tick(timeout=5)
+
+
 def test_one_that_was_evicted_while_the_others_were_late_is_told_so(
     together: Callable[..., list[Worker]], url: str, job: str
 ) -> None:
@@ -157,6 +175,24 @@ def test_what_the_server_forgot_of_one_that_leaves_is_pushed_again(
     assert [loss.repushed for loss in worker.result().losses] == [True]
     other.result().leave()
     assert (Job(past.url, "j").table("w").get() == 1).all()
+
+
+@pytest.mark.parametrize("open_clock", [True, False])
+def test_the_open_clock_of_one_that_leaves_is_committed_by_a_tick_of_its_own(
+    join: Callable[..., Worker], open_clock: bool
+) -> None:
+    """With what was not flushed it went under the tick before: one that was killed then did that clock once more."""
+    worker = join(0, staleness=9, flush_every=5)
+    table = worker.table("w", np.zeros(3))
+    for _ in range(2):
+        table.inc(np.ones(3))
+        worker.tick()
+    if open_clock:
+        table.inc(np.ones(3))
+    worker.leave()
+    again = join(0)
+    assert again.clock == 2 + open_clock
+    assert (again.table("w").get() == 2 + open_clock).all()
 
 
 @pytest.mark.parametrize("reads", [True, False])

@@ -128,7 +128,7 @@ class Life:
             if self.rng.random() < odds:
                 value = insist("get", partial(read, self.tables[table]))
                 try:
-                    say("read", clock, table, self.marks.pack(table, value))
+                    say("read", clock, table, *map(self.marks.packed, self.marks.parts(table, value)))
                 except ValueError as error:
                     say("wrong", clock, table, str(error))
         time.sleep(self.rng.expovariate(1 / self.told["work"]))  # the work of a clock
