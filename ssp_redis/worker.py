@@ -75,7 +75,7 @@ def join(
         timeout: seconds to wait at the most, None: for ever.
         retain: seconds that a job without members is kept. Default 7 days.
         refresh: clocks after which a read is renewed even if it could still serve: fresher reads converge better
-            (Wei et al., SoCC 2015). Default (staleness + 1) // 2, 1 when unbounded.
+            (Wei et al., SoCC 2015). Default (staleness + 1) // 2, at least ``flush_every``.
         flush_every: clocks whose deltas are pushed as one, at most staleness + 1; others see this worker's clock move
             in such steps. Whatever is unflushed is flushed before a wait and before leaving.
         reconnect_timeout: seconds to go on trying while the server is away.
@@ -440,7 +440,7 @@ class Worker:
 
     def _renewal(self) -> int:
         bound = self._clock.standing.staleness
-        return self._refresh or (1 if bound < 0 else max(1, (bound + 1) // 2))
+        return self._refresh or max(self._flush_every, (bound + 1) // 2)
 
     def usable(self) -> None:
         """Raise what makes this worker unusable, if anything does."""
