@@ -113,7 +113,8 @@ class Folder:
         self._await(view, others, store.horizon() if least is None else store.reaching(least))
         store.bring(view, others, learn=False, least=least)
         store.settle(view)
-        if view.version < store.horizon() and (least is None or view.taken is None or not view.taken.shows(least)):
+        behind = view.version < store.horizon()
+        if view.taken is None or (behind and (least is None or not view.taken.shows(least))):
             store.refresh(view, learn=False)
 
     def _refresh_one(self, view: View, clock: int) -> None:

@@ -239,7 +239,8 @@ class Reader:
         tries = Tries(self)
         while tries.more:
             if self.host.run(attempt):
-                view.taken = taken  # what was brought forward still holds all that it held
+                if view.version >= 0:  # else it was forgotten meanwhile: of another epoch
+                    view.taken = taken  # what was brought forward still holds all that it held
                 return
         raise StateLost(
             f"table {view.layout.name}: a base or a delta is missing or foreign, and stays so: it was deleted, or "
@@ -298,7 +299,13 @@ class Reader:
         return min(self.own, self.complete) if self.host.reproducible else self.own
 
     def settle(self, view: View) -> None:
-        """All shares of the view are where a read wants them: note of which moment it is."""
+        """All shares of the view are where a read wants them: note of which moment it is.
+
+        It is of none if the server was rolled back between two of them: then some were forgotten.
+        """
+        if view.version < 0:
+            view.taken = None
+            return
         view.settle()
         moment = self.moment()
         for version in {version for version in view.versions if version < self.horizon()}:
