@@ -134,7 +134,8 @@ class View:
 
     def add(self, delta: Array) -> bool:
         """Add to the open clock's delta; False, and nothing is added, when it or their sum is not finite."""
-        lent = self._lent is not None and delta.base is self._lent
+        # as a whole and in its order, not reversed
+        lent = self._lent is not None and delta.base is self._lent and delta.flags.c_contiguous
         if self.open is None and lent:
             if not passes.finite(delta):
                 return False

@@ -69,3 +69,16 @@ def test_memory_that_a_table_lends_is_taken_without_a_copy(url: str, job: str, d
             another[...] = 1
             table.inc(another)  # not the first of its clock: added
             assert (table.get() == sum(range(clock + 1)) + 2 * (clock + 1)).all()
+
+
+def test_lent_memory_counts_in_the_order_in_which_it_is_handed_back(url: str, job: str) -> None:
+    with ssp_redis.join(url, job=job) as worker:
+        for name, shape in (("tiny", (5,)), ("large", (100_000,)), ("rows", (2, 3))):
+            table = worker.table(name, np.zeros(shape))
+            delta = table.spare()
+            delta[...] = np.arange(delta.size).reshape(shape)
+            expected = np.flip(delta).copy()
+            table.inc(np.flip(delta))
+            assert np.array_equal(table.get(), expected)
+            worker.tick()
+            assert np.array_equal(table.get(), expected)
