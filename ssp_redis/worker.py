@@ -240,13 +240,16 @@ class Worker:
             Evicted, Superseded, StateLost, RolledBack, ServerUnavailable, ServerRefused: :mod:`ssp_redis.errors`.
         """
         if timeout is None:
-            return self._tick(None, None)
-        timeout = check_timeout(timeout) or 0.0
-        deadline = time.monotonic() + timeout
-        with self._clock.link.within(timeout):
-            return self._tick(timeout, deadline)
+            self._tick(None, None)
+        else:
+            timeout = check_timeout(timeout) or 0.0
+            deadline = time.monotonic() + timeout
+            with self._clock.link.within(timeout):
+                self._tick(timeout, deadline)
+        self._half = False  # last of all: an interruption before this is one of this tick
+        return self._clock.local
 
-    def _tick(self, timeout: float | None, deadline: float | None) -> int:
+    def _tick(self, timeout: float | None, deadline: float | None) -> None:
         self._advance(timeout)
         clock = self._clock
         if not clock.admitted or clock.standing.stopped:
@@ -255,8 +258,6 @@ class Worker:
             except (WaitTimeout, JobStopped):
                 self._half = False  # told: the next tick finishes the wait, and is another
                 raise
-        self._half = False
-        return clock.local
 
     def advance(self, timeout: float | None = None) -> int:
         """The first half of a tick: commit and advance; what is still owed of the last tick is finished first."""

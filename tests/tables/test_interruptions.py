@@ -115,6 +115,25 @@ def test_an_interrupted_call_that_is_made_again_loses_and_doubles_nothing(
         assert ((value[7] if kind is sparse else value) == expected).all()
 
 
+def test_a_tick_that_is_interrupted_on_its_way_out_is_the_same_one(
+    join: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with join(0) as worker:
+        wire = worker._clock.link._wire
+        assert wire is not None
+
+        def hurry(seconds: float | None) -> None:
+            if seconds is None:  # all is done, and the time limit of the call is taken off
+                monkeypatch.undo()
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(wire, "hurry", hurry)
+        with pytest.raises(KeyboardInterrupt):
+            worker.tick(3)
+        assert worker.tick(3) == 1
+        assert worker.tick(3) == 2
+
+
 def tiny_rows(worker: Worker) -> tuple[Add, Read]:
     table = worker.table("w", np.zeros((2, 2)))
     return lambda amount=1: table.inc(amount * np.ones((3, 2)) / [[1], [2], [2]], rows=[0, 1, 1]), table.get
