@@ -221,7 +221,7 @@ class Store(Writer):
         }
         fates: list[tuple[int, bool]] = []
         for lost in range(first + 1, clock + 1):
-            views = self._pushed.get(lost, [])
+            views = self._pushed.pop(lost, [])  # once: what is saved is not lost should it go back again
             if views:
                 held = all(lost in view.held for view in views)
                 # what was saved from a rollback before and rode on this push shares its fate
