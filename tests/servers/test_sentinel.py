@@ -172,15 +172,14 @@ def status(watched: Watched, worker: str) -> int:
 
 
 def replicated(watched: Watched) -> None:
-    """Wait until the replicas have all that the master has."""
+    """Wait until the replicas have all that the master has now: what Sentinels say there goes on to be replicated."""
     master = watched.master
+    wanted = int(master.told("replication")["master_repl_offset"])
 
     def all_of_it() -> bool:
-        told = dict(
-            line.split(":", 1) for line in master.do("INFO", "replication").decode().splitlines() if ":" in line
-        )
+        told = master.told("replication")
         offsets = [told[f"slave{i}"].split("offset=")[1].split(",")[0] for i in range(2)]
-        return all(int(offset) >= int(told["master_repl_offset"]) for offset in offsets)
+        return all(int(offset) >= wanted for offset in offsets)
 
     eventually(all_of_it, "replicas that have everything", 30)
 
