@@ -91,17 +91,18 @@ class Script:
         """The command, for a pipeline or a transaction."""
         return b"*%d\r\n%b%b" % (self._count + len(arguments), self._head, encode(arguments))
 
-    def call(self, wire: Wire, *arguments: Word, first: Sequence[bytes] = ()) -> list[str]:
+    def call(self, wire: Wire, *arguments: Word, first: Sequence[bytes] = (), due: int = 0) -> list[str]:
         """Run the script; a server that does not know it (restart, SCRIPT FLUSH) is told it in the same breath.
 
-        ``first`` are commands that go before it in the same packet; the script has to see to it that they succeeded.
+        ``first`` are commands that go before it in the same packet, ``due`` is how many were sent already whose replies
+        have not been read; the script has to see to it that they succeeded.
         Returns the words of the answer after the code. Raises :class:`Refusal` for every code but 0.
         """
         packed = self.pack(*arguments)
         wire.send(b"".join((*first, packed)) if first else packed)
         try:
-            if first:
-                wire.read_all(len(first))
+            if first or due:
+                wire.read_all(due + len(first))
             reply = wire.read()
         except ReplyError as error:
             if error.code != "NOSCRIPT":

@@ -313,10 +313,11 @@ class StoreScripts:
         bases: list[str],
         headers: list[bytes],
         first: list[bytes],
+        due: int,
     ) -> tuple[int, int]:
-        """``first`` are the SETs of the scratch, if that is not written yet. Returns the new (version, generation)."""
+        """``first`` are SETs of the scratch, ``due`` is how many were sent already. Returns (version, generation)."""
         script = self._commit("commit", [*scratch, *bases], caller, clock, share, replaces, version, tag)
-        answer = script.call(wire, *headers, first=first)
+        answer = script.call(wire, *headers, first=first, due=due)
         return int(answer[0]), int(answer[1])
 
     def _commit(

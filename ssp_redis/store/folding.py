@@ -15,7 +15,7 @@ from ..connection import ReplyError, Wire, command
 from ..lua import Code, Refusal
 from ..subscriber import Subscriber
 from .blob import base_header
-from .making import Writer, scratch_of, write_scratch
+from .making import Writer, scratch_of, send_scratch
 from .push import register
 from .trust import Trust
 from .view import View
@@ -290,19 +290,31 @@ class Folder:
         blocks = range(0) if untouched else layout.blocks_of(share)
         generation = replaces[1] + 1
         headers = [base_header(layout.block(block), generation, version, store.epoch) for block in blocks]
+        # one round trip: ``commit`` looks whether the scratch is what it should be
         first: list[bytes] = []
+        due = 0
         if layout.small and blocks:
-            # one round trip: ``commit`` looks whether the scratch is what it should be
             scratch = scratch_of(store, layout, blocks)
             value = headers[0] + view.master.tobytes()
             first = [*register(store.keys, store.ring), command("SET", scratch[0], value)]
         else:
-            scratch = write_scratch(store, wire, layout, blocks, headers, view.master)
+            scratch, due = send_scratch(store, wire, layout, blocks, headers, view.master)
         bases = [store.keys.base(layout.number, block, generation) for block in blocks]
         tag = store.log.last(version)
         try:
             store.bases[name] = store.scripts.commit(
-                wire, store.host.caller, store.host.clock, name, replaces, version, tag, scratch, bases, headers, first
+                wire,
+                store.host.caller,
+                store.host.clock,
+                name,
+                replaces,
+                version,
+                tag,
+                scratch,
+                bases,
+                headers,
+                first,
+                due,
             )
         except Refusal as refusal:
             if refusal.code is not Code.SCRATCH:

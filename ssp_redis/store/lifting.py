@@ -43,7 +43,7 @@ def _move(store: Store, wire: Wire, name: str, end: int) -> None:
     replaces, tag = store.bases[name], store.log.last(end)
     try:
         store.bases[name] = store.scripts.commit(
-            wire, store.host.caller, store.host.clock, name, replaces, end, tag, [], [], [], []
+            wire, store.host.caller, store.host.clock, name, replaces, end, tag, [], [], [], [], 0
         )
     except Refusal as refusal:
         store.overtaken(name, refusal)

@@ -48,24 +48,29 @@ def scratch_of(store: Writer, layout: Layout, blocks: range) -> list[str]:
     return [store.keys.scratch(layout.number, block, store.host.caller.incarnation) for block in blocks]
 
 
-def write_scratch(
+def send_scratch(
     store: Writer, wire: Wire, layout: Layout, blocks: range, headers: list[bytes], values: Array
-) -> list[str]:
-    """Write blocks as scratch of this incarnation, on their way to become bases. Returns their keys."""
-    if registration := register(store.keys, store.ring):
-        wire.call_all(registration)
+) -> tuple[list[str], int]:
+    """Write blocks as scratch of this incarnation, on their way to become bases.
+
+    Returns their keys, and how many replies are to be read.
+    """
+    registration = register(store.keys, store.ring)
+    if registration:
+        wire.send(b"".join(registration))
     keys = scratch_of(store, layout, blocks)
     for key, block, header in zip(keys, blocks, headers, strict=True):
         wire.send_set(key, header, as_bytes(values[layout.extent(block)]))
-    wire.read_all(len(keys))
-    return keys
+    return keys, len(registration) + len(keys)
 
 
 def _make(store: Writer, wire: Wire, layout: Layout, init: Array, workers: int) -> None:
     _check_memory(wire, layout, workers)
     blocks = range(layout.blocks)
     headers = [base_header(layout.block(block), 0, 0, 0) for block in blocks]
-    scratch = write_scratch(store, wire, layout, blocks, headers, init.reshape(-1).astype(layout.stored, copy=False))
+    values = init.reshape(-1).astype(layout.stored, copy=False)
+    scratch, replies = send_scratch(store, wire, layout, blocks, headers, values)
+    wire.read_all(replies)
     bases = [store.keys.base(layout.number, block, 0) for block in blocks]
     publish(store, wire, layout.name, layout.shares, scratch, bases)
 
