@@ -113,9 +113,12 @@ def _train(seat: Seat, scene: Scene, worker: Worker, cell: Cell, nap: float, res
     if wire is not None:
         wire.close()
 
-    # so many clocks later every read holds whatever was added up to now
-    for _ in range(1 if bound is None else bound + 1):
+    # so many clocks later every read holds whatever was added up to now; where nothing bounds it, after a barrier
+    for _ in range(0 if bound is None else bound + 1):
         worker.tick(limit)
+        value = table.get()
+    if bound is None:
+        worker.barrier(limit)
         value = table.get()
     result["digest"] = load.verify(value, warm + clocks)
     if seat.rank == 0:
