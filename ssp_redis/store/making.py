@@ -84,6 +84,6 @@ def _check_memory(wire: Wire, layout: Layout, workers: int) -> None:
     need = layout.memory(workers)
     if limit and need > limit:
         raise ServerRefused(
-            f"table {layout.name} may need {need / 2**20:.0f} MiB in Redis with {workers} workers, and "
+            f"table {layout.name} may need {need / 2**20:.0f} MiB in Redis with {workers} worker{'s' * (workers != 1)}, and "
             f"maxmemory is {limit / 2**20:.0f} MiB: raise it"
         )

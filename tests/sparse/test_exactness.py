@@ -256,7 +256,9 @@ def test_a_job_leaves_only_what_it_is_worth(
     for worker in workers:
         worker.leave()
     keys = sorted(key.decode() for key in client.scan_iter(match=f"ssp:{{{job}}}:*"))
-    assert [key for key in keys if ":d:" in key or ":x:" in key or key.endswith(":rings")] == []
+    assert [key for key in keys if ":d:" in key or ":x:" in key] == []
+    # names of rings that were swept of late may stand for a while, and go with the rest
+    assert all(client.ttl(key) > 0 for key in keys if key.endswith(":rings"))
     assert len([key for key in keys if ":r:" in key]) == 3
     assert all(client.ttl(key) > 0 for key in keys), "a job without members expires, all of it"
     assert (Job(url, job).table("w").get([0, 8999, 9000])[:, 0] == [18, 18, 0]).all()
