@@ -85,5 +85,5 @@ def _check_memory(wire: Wire, layout: Layout, workers: int) -> None:
     if limit and need > limit:
         raise ServerRefused(
             f"table {layout.name} may need {need / 2**20:.0f} MiB in Redis with {workers} worker{'s' * (workers != 1)}, and "
-            f"maxmemory is {limit / 2**20:.0f} MiB: raise it"
+            f"and maxmemory is {limit / 2**20:.0f} MiB: raise it"
         )
