@@ -83,7 +83,8 @@ def _check_memory(wire: Wire, layout: Layout, workers: int) -> None:
     limit = int(next((line[10:] for line in info.split("\r\n") if line.startswith("maxmemory:")), "0"))
     need = layout.memory(workers)
     if limit and need > limit:
+        who = "1 worker" if workers == 1 else f"{workers} workers"
         raise ServerRefused(
-            f"table {layout.name} may need {need / 2**20:.0f} MiB in Redis with {workers} worker{'s' * (workers != 1)}, and "
-            f"and maxmemory is {limit / 2**20:.0f} MiB: raise it"
+            f"table {layout.name} may need {need / 2**20:.0f} MiB in Redis with {who}, and maxmemory is "
+            f"{limit / 2**20:.0f} MiB: raise it"
         )
