@@ -8,7 +8,8 @@ from unittest import mock
 
 import pytest
 
-from ssp_redis.store import store
+from ssp_redis.joining import read_records
+from ssp_redis.store import store, sweep
 
 from .live import Broken, Play
 
@@ -23,11 +24,10 @@ def _nothing(*words: Any) -> None:
 
 
 def _sweep_all(self: store.Store, wire: Any) -> None:
-    with mock.patch.object(store.Tag, "ring", ""):
-        _sweep_now(self, wire)
+    live = {str(record.incarnation) for record in read_records(wire, self.job).values() if record.why == "-"}
+    rings = sweep.rings(wire, self.keys)
+    sweep.delete_rings(wire, self.keys, [ring for ring in rings if ring.split(":")[1] not in live])
 
-
-_sweep_now = store.Store._sweep_now
 
 #: What is broken, and in what.
 PLANTED: dict[str, tuple[str, Callable[..., Any]]] = {
