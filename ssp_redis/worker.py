@@ -269,11 +269,11 @@ class Worker:
 
     def _advance(self, timeout: float | None) -> None:
         clock = self._clock
-        if clock.interrupted or clock.ahead >= self._flush_every:
-            self._commit()  # an interruption ended the last call half-way; this one completes it
-            return
-        if self._half and not (self._store is not None and self._store.unpushed):
-            return  # it had advanced, and nothing was added since: the same call once more
+        owed = clock.interrupted or clock.ahead >= self._flush_every
+        if owed:
+            self._commit()  # an interruption ended the last call half-way
+        if self._half and (owed or not self._added):
+            return  # that was a tick, which this one completes, or which had advanced: the same call once more
         if not clock.admitted:
             # a second tick after a timed-out wait would take the lead to s + 2
             self.wait(timeout)

@@ -115,10 +115,12 @@ def test_an_interrupted_call_that_is_made_again_loses_and_doubles_nothing(
         assert ((value[7] if kind is sparse else value) == expected).all()
 
 
+@pytest.mark.parametrize("flush_every", [1, 5])
 def test_a_tick_that_is_interrupted_on_its_way_out_is_the_same_one(
-    join: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+    join: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch, flush_every: int
 ) -> None:
-    with join(0) as worker:
+    with join(0, staleness=5, flush_every=flush_every) as worker:
+        table = worker.table("w", np.zeros(2))
         wire = worker._clock.link._wire
         assert wire is not None
 
@@ -127,11 +129,37 @@ def test_a_tick_that_is_interrupted_on_its_way_out_is_the_same_one(
                 monkeypatch.undo()
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(wire, "hurry", hurry)
+        for clock in range(1, 4):
+            table.inc(np.ones(2))
+            monkeypatch.setattr(wire, "hurry", hurry)
+            with pytest.raises(KeyboardInterrupt):
+                worker.tick(3)
+            assert worker.tick(3) == clock
+        assert worker.tick(3) == 4
+        assert (table.get() == 3).all()
+
+
+def test_a_tick_after_an_interrupted_barrier_is_one_more(
+    join: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the barrier was about to flush had been ticked before."""
+    with join(0, staleness=5, flush_every=5) as worker:
+        table = worker.table("w", np.zeros(2))
+        for _ in range(2):
+            table.inc(np.ones(2))
+            worker.tick()
+
+        def interrupt(*args: object) -> list[str]:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(worker._clock.scripts, "call_tick", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            worker.tick(3)
-        assert worker.tick(3) == 1
-        assert worker.tick(3) == 2
+            worker.barrier()
+        table.inc(np.ones(2))
+        assert worker.tick() == 3
+        worker.barrier()
+        assert (table.get() == 3).all()
 
 
 def tiny_rows(worker: Worker) -> tuple[Add, Read]:
