@@ -75,7 +75,8 @@ def join(
         timeout: seconds to wait at the most, None: for ever.
         retain: seconds that a job without members is kept. Default 7 days.
         refresh: clocks after which a read is renewed even if it could still serve: fresher reads converge better
-            (Wei et al., SoCC 2015). Default (staleness + 1) // 2, at least ``flush_every``.
+            (Wei et al., SoCC 2015). Default (staleness + 1) // 2, at least ``flush_every``. Of a large table, parts are
+            renewed to where their owners brought them, about a clock ago.
         flush_every: clocks whose deltas are pushed as one, at most staleness + 1; others see this worker's clock move
             in such steps. Whatever is unflushed is flushed before a wait and before leaving.
         reconnect_timeout: seconds to go on trying while the server is away.

@@ -148,7 +148,9 @@ class Reader:
         fresh = tags[known - end :]
         self.log.extend(fresh)
         self.membership, self.others = membership, low
-        self.at, self.own, self.complete = self.host.local, self.host.clock, low
+        me = self.host.caller.incarnation
+        self.own = max((tag.clock for tag in self.log.tags[-len(fresh) :] if tag.incarnation == me), default=self.own)
+        self.at, self.complete = self.host.local, low
         self._learned(len(fresh))
 
     def _learned(self, count: int) -> None:
