@@ -41,6 +41,7 @@ from .keys import JobKeys
 from .link import STEP, Link, persist
 from .lua import Code, Refusal, words
 from .scripts import Caller, ClockScripts, Joined, Standing, Synced, Tags
+from .signals import held_back
 from .subscriber import Subscriber
 
 T = TypeVar("T")
@@ -297,9 +298,15 @@ class Clock:
             synced = self.scripts.sync(wire, *self._statement(), self._tired)
         except Refusal as refusal:
             raise self.failure(refusal) from None
-        self._reconcile(synced)
+        if synced.standing.epoch == self.caller.epoch and synced.restored == self._restored:
+            self._reconcile(synced)
+            return
+        with held_back():  # half of it done would leave out deltas that can still be pushed again
+            losses = self._reconcile(synced)
+        self._tell(losses)
 
-    def _reconcile(self, synced: Synced) -> None:
+    def _reconcile(self, synced: Synced) -> list[Loss]:
+        losses: list[Loss] = []
         pending, standing = self._pending, synced.standing
         fresh = standing.epoch != self.caller.epoch
         restored = synced.restored != self._restored
@@ -313,11 +320,11 @@ class Clock:
             self._restored = synced.restored
             first = int(synced.restored.split(":")[1]) if restored else self.clock
             losses = self.on_rollback(first, self.clock)
+            self.losses += losses
             self._rebase(standing.clock)
-            self._note(standing)
-            self.note_losses(losses)
         self._note(standing)
         self.next_expiry = synced.next_expiry
+        return losses
 
     def _rebase(self, clock: int) -> None:
         """After a rollback the store may be ahead under this id, by ticks of a process that this one had superseded.
@@ -333,6 +340,9 @@ class Clock:
     def note_losses(self, losses: list[Loss]) -> None:
         """Name what the server acknowledged and forgot: in the log, in the accounting, and if strict as an error."""
         self.losses += losses
+        self._tell(losses)
+
+    def _tell(self, losses: list[Loss]) -> None:
         for loss in losses:
             logger.warning("job %s: the server was rolled back: %s", self.keys.job, loss)
         if losses and self.settings.strict:
