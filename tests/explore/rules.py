@@ -254,7 +254,9 @@ def the_quorum_starts_it(step: Step) -> str | None:
     ticked = any(int(clock) for clock in step.after.server["clocks"].values())
     if step.new.started == "1" and len(step.after.server["ids"]) < step.bounds.workers and not ticked:
         return "it started without its quorum"
-    if step.new.started == "0" and len(step.after.server["order"]) >= step.bounds.workers:
+    # who has not spoken within its lease is not counted
+    there = [worker for worker, score in step.after.server["leases"].items() if score != EXPIRED]
+    if step.new.started == "0" and len(there) >= step.bounds.workers:
         return "the quorum is there, and it has not started"
     return None
 
