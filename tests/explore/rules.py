@@ -254,8 +254,9 @@ def the_quorum_starts_it(step: Step) -> str | None:
     ticked = any(int(clock) for clock in step.after.server["clocks"].values())
     if step.new.started == "1" and len(step.after.server["ids"]) < step.bounds.workers and not ticked:
         return "it started without its quorum"
-    # who has not spoken within its lease is not counted
-    there = [worker for worker, score in step.after.server["leases"].items() if score != EXPIRED]
+    # who has not spoken within its lease is not counted, nor, until it does, who was given a new one
+    after = step.after.server
+    there = [worker for worker, score in after["leases"].items() if score != EXPIRED and worker not in after["graced"]]
     if step.new.started == "0" and len(there) >= step.bounds.workers:
         return "the quorum is there, and it has not started"
     return None
