@@ -18,6 +18,7 @@ import numpy as np
 from .errors import NonFinite, TableMismatch, UsageError
 from .given import Array
 from .sparse import SparseTable
+from .store import passes
 from .store.blob import HALVES
 from .table import Table
 
@@ -146,7 +147,7 @@ class Flat:
 
     def check(self) -> None:
         """Raise NonFinite, which names the array, if what was computed has NaN or infinity in it."""
-        if not np.isfinite(self._delta).all():
+        if not passes.finite(self._delta):
             for part, change in zip(self.parts, self._cut(self._delta), strict=True):
                 check_finite(self._worker, part.name, change)
 

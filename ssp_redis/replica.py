@@ -17,6 +17,7 @@ from .errors import UsageError
 from .given import Array, Rows, as_array
 from .keys import check_name
 from .mirror import FLOATS, Flat, Part, Rowed, agree, digest
+from .store.passes import finite
 from .worker import Worker
 
 
@@ -223,7 +224,7 @@ class Replica:
     def _described(self, key: str, array: Array, kind: str) -> Part:
         if array.dtype.name not in FLOATS:
             raise UsageError(f"{key} is {array.dtype}: a replica is of {', '.join(FLOATS)}; share counts as a table")
-        if not np.isfinite(array).all():
+        if not finite(array):
             raise UsageError(f"{key} has NaN or infinity in it")
         if (self._write is None or kind == "sparse") and not self._writable(key, array):
             raise UsageError(f"{key} cannot be written to in place: give write=…")

@@ -24,6 +24,7 @@ from .sparse import SparseTable, described
 from .store import sweep
 from .store.blob import DTYPES
 from .store.lifting import EVERY, lift
+from .store.passes import finite
 from .store.sparse import folding, making, reading
 from .store.sparse.view import RowView
 from .store.store import Store
@@ -396,7 +397,7 @@ class Worker:
             raise UsageError(f"table {name}: {array.dtype} is not supported, use one of {', '.join(DTYPES)}")
         if array.size == 0:
             raise UsageError(f"table {name}: a table of shape {array.shape} holds nothing")
-        if array.dtype.kind != "i" and not np.isfinite(array).all():
+        if not finite(array):
             raise UsageError(f"table {name}: its first value has NaN or infinity in it")
         return Table(self, self._tables().create(name, array))
 
@@ -483,7 +484,9 @@ class Worker:
     def _enough(self) -> int | None:
         """The min clock of the others that a view must show to serve until it is renewed; None: all read at once."""
         bound = self._clock.standing.staleness
-        return bound or None if bound <= 0 else self._clock.local + self._renewal() - 1 - bound
+        if bound == 0:
+            return None
+        return -1 if bound < 0 else self._clock.local + self._renewal() - 1 - bound
 
     def _serves(self, view: View | RowView) -> bool:
         """Does the view hold what a read at this clock must hold, and is it not due for renewal?"""

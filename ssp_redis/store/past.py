@@ -18,7 +18,12 @@ class Past(NamedTuple):
 
     def shows(self, least: int) -> bool:
         """Is the min of the others at least that?"""
-        return self.others is None or self.others >= least
+        return reached(self.others, least)
+
+
+def reached(others: int | None, least: int) -> bool:
+    """Is the min of the others, None where there are none, at least that?"""
+    return others is None or others >= least
 
 
 def backwards(tags: Sequence[Tag], now: Past, me: str) -> list[Past]:

@@ -20,6 +20,7 @@ from . import passes
 from .blob import HEADER_SIZE, delta_header, is_base
 from .layout import Layout
 from .log import Log, Tag
+from .past import reached
 
 Array = NDArray[Any]
 #: Of a table that is pushed and not read, a process holds so many bytes of own deltas, and so many deltas.
@@ -66,11 +67,11 @@ class Taken:
         """
         if self.epoch != epoch or self.membership != membership:
             return False
-        return staleness < 0 or self.others is None or self.others >= clock - staleness
+        return staleness < 0 or self.shows(clock - staleness)
 
     def shows(self, least: int) -> bool:
         """Is the min of the others at least that?"""
-        return self.others is None or self.others >= least
+        return reached(self.others, least)
 
 
 @dataclass
@@ -165,7 +166,7 @@ class View:
             else:
                 sums = table[unique]
                 np.add.at(sums, places.reshape(-1), delta)
-        if sums.dtype.kind == "f" and not np.isfinite(sums).all():
+        if not passes.finite(sums):
             return False
         # an interruption (Ctrl-C) comes before the last, short step, or after it
         if opened is self.open and sums.nbytes > opened.nbytes // 4:
