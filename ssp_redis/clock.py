@@ -448,6 +448,11 @@ class Clock:
         self._waited = self.waits.waits
 
     @property
+    def bulk(self) -> bool:
+        """Is the staleness 0?"""
+        return self.standing.staleness == 0
+
+    @property
     def interrupted(self) -> bool:
         """A tick was begun and its end is not known yet; the next :meth:`advance` finishes it."""
         return self._pending is not None

@@ -45,6 +45,7 @@ class _Onlooker:
 
     def __init__(self, link: Link, job: str, caller: Caller, reproducible: bool) -> None:
         self.reproducible = reproducible
+        self.bulk = False
         self.endpoint = link.endpoint
         self.caller = caller
         self._job = job

@@ -220,7 +220,7 @@ class Folder:
         self._tend_at = min((low for view in store.views.values() for low in self._limits(view)), default=0)
 
     def _due(self, view: View) -> list[int]:
-        end = self._store.horizon()
+        end = self._store.common()
         return [share for share, limit in enumerate(self._limits(view)) if end >= limit]
 
     def _limits(self, view: View) -> list[int]:
@@ -283,7 +283,7 @@ class Folder:
         if name not in store.bases or store.epoch != store.host.caller.epoch:
             return  # a new epoch has begun meanwhile
         replaces, version = store.bases[name], view.versions[share]
-        if version <= replaces[0] or version <= store.log.start:
+        if not max(replaces[0], store.log.start) < version <= store.common():
             return
         touching = view.lacking(store.log, replaces[0], version)
         untouched = touching is not None and not touching

@@ -24,6 +24,10 @@ class Host(Protocol):
         """The clock that the store knows of."""
 
     @property
+    def bulk(self) -> bool:
+        """Is the staleness 0, so that nobody is beyond the next clock before all have come to this one?"""
+
+    @property
     def local(self) -> int:
         """The clock with the ticks that are not flushed yet."""
 

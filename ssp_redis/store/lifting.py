@@ -22,7 +22,7 @@ EVERY = 4096
 def lift(store: Store) -> int:
     """Bring bases that are far behind to the end of the log. Returns its length from which on to look again."""
     store.host.run(store.learn)
-    end, log = store.horizon(), store.log
+    end, log = store.common(), store.log
     behind = [(name, base) for name, (base, _) in store.bases.items() if end - base > EVERY // 2]
     if min((base for _, base in behind), default=log.start) < log.start:
         log.clear()

@@ -42,8 +42,9 @@ class Reader:
         #: The host's clock at that moment, and the min clock of all.
         self.at = -1
         self.complete = 0
-        #: The horizon, and of what it is: epoch, start and end of the log as known, complete clock.
-        self._horizon, self._horizon_of = 0, (-1, 0, 0, 0)
+        #: How much of the log goes up to a clock, and of which log: epoch, start and end as known.
+        self._prefixes: dict[int, int] = {}
+        self._prefixes_of = (-1, 0, 0)
         #: What is known of earlier prefixes, and of what it is.
         self._pasts: list[Past] = []
         self._pasts_of: tuple[int, int, int, Past] = (-1, 0, 0, Past(None, 0))
@@ -164,19 +165,36 @@ class Reader:
         """A tag was read for the first time."""
 
     def horizon(self) -> int:
-        """The version up to which a view may go: all that is known, or in a reproducible run the last complete clock.
+        """The version up to which a view may go: all that is known; at staleness 0, the own clock.
 
-        At staleness 0 nobody ticks to c + 1 before all have ticked to c, so the ticks up to a clock are a prefix.
+        There, nobody ticks to c + 1 before all have ticked to c, so the ticks up to a clock are a prefix, and a view
+        at clock c holds exactly what all have added in the clocks before. In a reproducible run, whose order of sums
+        allows no part of a clock, it is the last complete one.
         """
-        if not self.host.reproducible:
-            return self.log.end
+        if self.host.reproducible:
+            return self._through(self.complete)
+        return self._through(self.host.clock) if self.host.bulk else self.log.end
+
+    def common(self) -> int:
+        """The version up to which bases may go: no further than any member may read."""
+        return self._through(self.complete) if self.host.reproducible or self.host.bulk else self.log.end
+
+    def _through(self, clock: int) -> int:
+        """The log as known without its last ticks that are beyond a clock, and what stands among them."""
         log = self.log
-        scene = (self.epoch, log.start, log.end, self.complete)
-        if self._horizon_of != scene:
-            beyond = (i for i, tag in enumerate(log.tags) if tag.kind == "t" and tag.clock > self.complete)
-            self._horizon = log.start + next(beyond, len(log.tags))
-            self._horizon_of = scene
-        return self._horizon
+        scene = (self.epoch, log.start, log.end)
+        if self._prefixes_of != scene:
+            self._prefixes, self._prefixes_of = {}, scene
+        if clock not in self._prefixes:
+            end = log.end
+            for version in range(log.end - 1, log.start - 1, -1):
+                tag = log.tags[version - log.start]
+                if tag.kind == "t" and tag.clock <= clock:
+                    break
+                if tag.kind == "t":
+                    end = version
+            self._prefixes[clock] = end
+        return self._prefixes[clock]
 
     def serves(self, epoch: int, membership: int, clock: int, staleness: int) -> bool:
         """Is the log as it is known enough for a read at ``clock``?"""
@@ -185,9 +203,11 @@ class Reader:
     def moment(self) -> Taken:
         """The moment that a view shows which goes up to the horizon.
 
-        In a reproducible run that is the last complete clock. Others may be beyond it while the own tick is under way.
+        At staleness 0 others may be beyond what it holds; in a reproducible run, all may be: it is of complete clocks.
         """
         others = self.complete if self.host.reproducible else self.others
+        if self.host.bulk and self.horizon() < self.log.end:
+            others = self.host.clock if others is None else min(others, self.host.clock)
         return Taken(self.epoch, self.membership, others, self.at)
 
     # -- views -------------------------------------------------------------------------------------------------------
@@ -223,7 +243,8 @@ class Reader:
                 self.log.clear()
                 self.learn(wire)
             learn = True  # if it has to be done again, then with what the log says by then
-            end, incarnation = self.horizon(), self.host.caller.incarnation
+            # further only where staleness was another before
+            end, incarnation = max([self.horizon(), *held]), self.host.caller.incarnation
             if view.layout.small:
                 done = view.bring_small(wire, self.log, end, self.bases, self.epoch, incarnation)
                 view.owned[0] = self.own_at_horizon()

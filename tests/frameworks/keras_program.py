@@ -44,7 +44,7 @@ def equality(job: str) -> None:
     alone, model = mlp(), mlp()
     fit(alone, x, y, WORKERS * ROWS)
     mine = np.arange(len(x)).reshape(STEPS, WORKERS, ROWS)[:, int(RANK)].reshape(-1)
-    with ssp_redis.join(URL, job=job, worker=RANK, workers=WORKERS, reproducible=True, timeout=120) as worker:
+    with ssp_redis.join(URL, job=job, worker=RANK, workers=WORKERS, timeout=120) as worker:
         fit(model, x[mine], y[mine], ROWS, Replicate(worker))
         assert worker.clock == STEPS, worker.clock
     same(alone, model, rtol=2e-5, atol=2e-6)

@@ -62,7 +62,7 @@ def shared() -> None:
     One of them loses a session in the middle, and begins again from a checkpoint that is older than what is shared.
     """
     x, y = data()
-    with ssp_redis.join(URL, job=JOB, worker=RANK, workers=2, reproducible=True, timeout=120) as worker:
+    with ssp_redis.join(URL, job=JOB, worker=RANK, workers=2, timeout=120) as worker:
         mine = slice(int(RANK) * ROWS, (int(RANK) + 1) * ROWS)
         hook = SSPHook(worker, share=True)
         for part in (range(STEPS // 2), range(STEPS // 2, STEPS)):

@@ -55,7 +55,7 @@ def same(first: Any, second: Any, **tolerance: float) -> None:
 def test_four_workers_on_parts_of_a_batch_are_one_process_on_all_of_it(together: Together) -> None:
     alone = mlp()
     models = [mlp(seed) for seed in range(4)]  # all take over the first's
-    workers = together(4, staleness=0, reproducible=True)
+    workers = together(4, staleness=0)
     replicas = [replicate(worker, model) for worker, model in zip(workers, models, strict=True)]
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.5) for model in [alone, *models]]
     for clock in range(20):

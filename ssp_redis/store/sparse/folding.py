@@ -44,7 +44,7 @@ def tend(store: Store) -> None:
 
 
 def _due(store: Store, view: RowView) -> list[int]:
-    members, end = store.folder.members(), store.horizon()
+    members, end = store.folder.members(), store.common()
     if view.end < 0 or not members:
         return []
     nbytes = view.pending.rows * view.layout.row_bytes
@@ -91,7 +91,7 @@ def fold(store: Store, view: RowView, shares: list[int]) -> None:
 def _fold_share(store: Store, view: RowView, wire: Wire, share: int) -> bool:
     layout = view.layout
     replaces, version = store.bases[f"{layout.number}.{share}"], view.end
-    if version <= replaces[0] or version <= store.log.start:
+    if not max(replaces[0], store.log.start) < version <= store.common():
         return True
     numbers = view.pending.touched(share * layout.stride, (share + 1) * layout.stride, replaces[0])
     life = view.cache.lives

@@ -87,7 +87,8 @@ def advance(reader: Reader, view: RowView, wire: Wire, learn: bool) -> bool:
             reader.learn(wire)
             floor = _floor(reader, view)
         view.end = view.pending.floor = floor
-    end = reader.horizon()
+    # further only where staleness was another before
+    end = max(reader.horizon(), view.end, *_versions(reader, view))
     pieces = _new_pieces(reader, view, floor, end)
     if not read_numbers(wire, view.layout, [piece for piece in pieces if piece.numbers is None]):
         view.forget()
@@ -105,8 +106,12 @@ def advance(reader: Reader, view: RowView, wire: Wire, learn: bool) -> bool:
 
 def _floor(reader: Reader, view: RowView) -> int:
     """The version that every share's base has reached, as far as is known; −1: nothing is."""
+    return min(_versions(reader, view))
+
+
+def _versions(reader: Reader, view: RowView) -> list[int]:
     number, bases = view.layout.number, reader.bases
-    return min(bases.get(f"{number}.{share}", (-1, 0))[0] for share in range(view.layout.shares))
+    return [bases.get(f"{number}.{share}", (-1, 0))[0] for share in range(view.layout.shares)]
 
 
 def _new_pieces(reader: Reader, view: RowView, floor: int, end: int) -> list[Piece]:

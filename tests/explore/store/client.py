@@ -59,9 +59,11 @@ class Client:
     spares_members: bool = True
     rings_first: bool = True
     looks_again: bool = True
-    #: In a reproducible run views go up to the last complete clock, and are summed in the order of clocks and workers
-    #: (``Reader.horizon``, ``View.lacking``).
+    #: At staleness 0 views go up to the own clock, in a reproducible run to the last complete one (``Reader.horizon``),
+    #: and bases to the last complete one (``Reader.common``).
     stops: bool = True
+    shares_late: bool = True
+    #: Reproducible runs are summed in the order of clocks and workers (``View.lacking``).
     sorts: bool = True
     #: Rings are named at all: somebody sweeps.
     names: bool = False
@@ -330,15 +332,32 @@ class Client:
 
     def horizon(self, process: Process) -> int:
         """``Reader.horizon``."""
-        if self.reproducible and self.stops:
-            for place, text in enumerate(process.tags):
-                if text[0] == "t" and parsed(text).clock > process.complete:
-                    return process.start + place
-        return process.end
+        if self.reproducible:
+            return self._through(process, process.complete) if self.stops else process.end
+        return self._through(process, process.clock) if process.staleness == 0 and self.stops else process.end
+
+    def common(self, process: Process) -> int:
+        """``Reader.common``."""
+        bulk = process.staleness == 0 and self.shares_late
+        return self._through(process, process.complete) if self.reproducible or bulk else process.end
+
+    @staticmethod
+    def _through(process: Process, clock: int) -> int:
+        """``Reader._through``."""
+        end = process.end
+        for place in reversed(range(len(process.tags))):
+            tag = parsed(process.tags[place])
+            if tag.kind == "t" and tag.clock <= clock:
+                break
+            if tag.kind == "t":
+                end = process.start + place
+        return end
 
     def moment(self, process: Process) -> Taken:
         """``Reader.moment``."""
         others = process.complete if self.reproducible else process.others
+        if process.staleness == 0 and self.horizon(process) < process.end:
+            others = process.clock if others is None else min(others, process.clock)
         return Taken(process.store_epoch, process.store_membership, others, process.at)
 
     def too_late(self, process: Process, shares: tuple[int, ...]) -> bool:
@@ -354,7 +373,7 @@ class Client:
         if not process.known or process.store_epoch != process.epoch:
             return False
         bases = [process.bases[share] for share in shares]
-        if NO_BASE in bases or max(version for version, _ in bases) > self.horizon(process):
+        if NO_BASE in bases or max(version for version, _ in bases) > process.end:
             return False
         return not self.too_late(process, shares)
 
@@ -362,31 +381,32 @@ class Client:
         """``View.plan``, and the start of ``View.bring``."""
         process = process._replace(view=None)
         work: list[tuple[Any, ...]] = []
+        held = [max(process.versions[share], process.bases[share][0]) for share in shares]
+        end = max([self.horizon(process), *held])
         for share in shares:
-            anew, tags = self._way(process, share)
+            anew, tags = self._way(process, share, end)
             if anew:
                 work.append(("base", share, process.bases[share][1]))
             work += [("delta", share, position) for position in tags]
         started = {share for _, share, _ in work}
         versions = tuple(-1 if share in started else version for share, version in enumerate(process.versions))
-        return self._goes_on(process._replace(versions=versions), tuple(work), (), shares, self.horizon(process))
+        return self._goes_on(process._replace(versions=versions), tuple(work), (), shares, end)
 
-    def _way(self, process: Process, share: int) -> tuple[bool, list[int]]:
+    def _way(self, process: Process, share: int, end: int) -> tuple[bool, list[int]]:
         """``View._way``."""
         version, base = process.versions[share], process.bases[share][0]
-        lacking = self.lacking(process, version)
+        lacking = self.lacking(process, version, end)
         if lacking is not None and (base <= version or self._foreign(process, lacking) < 2):
             return False, lacking
-        newer = self.lacking(process, base)
+        newer = self.lacking(process, base, end)
         if lacking is None or (
             newer is not None and 1 + self._foreign(process, newer) < self._foreign(process, lacking)
         ):
             return True, newer or []
         return False, lacking
 
-    def lacking(self, process: Process, version: int, end: int | None = None) -> list[int] | None:
+    def lacking(self, process: Process, version: int, end: int) -> list[int] | None:
         """``View.lacking``, as positions."""
-        end = self.horizon(process) if end is None else end
         if not process.start <= version <= end:
             return None
         found = [position for position in range(version, end) if self._tag(process, position).touches(0)]
@@ -486,7 +506,7 @@ class Client:
         replaces, version = process.bases[share], process.versions[share]
         if replaces == NO_BASE or process.store_epoch != process.epoch or not process.known:
             return None
-        if version <= replaces[0] or version <= process.start or version > process.end:
+        if not max(replaces[0], process.start) < version <= min(process.end, self.common(process)):
             return None
         touching = self.lacking(process, replaces[0], version)
         untouched = touching is not None and not touching

@@ -21,7 +21,13 @@ def broken_state(world: World, client: Client) -> Iterator[str]:
     for process in world.processes:
         if process is None or not process.connected or process.epoch != now.epoch:
             continue  # it syncs before it does anything else
-        for check in (masters_are_exact, reads_are_fresh, reads_are_reproducible, own_deltas_are_read_once):
+        for check in (
+            masters_are_exact,
+            reads_are_fresh,
+            reads_are_of_their_clock,
+            reads_are_reproducible,
+            own_deltas_are_read_once,
+        ):
             what = check(world, client, process)
             if what:
                 yield f"{check.__name__.replace('_', ' ')}: worker {process.worker}: {what}"
@@ -122,6 +128,20 @@ def reads_are_fresh(world: World, client: Client, process: Process) -> str | Non
             return (
                 f"at clock {process.clock} its view of {process.view} serves, and share {share} lacks {sorted(missing)}"
             )
+    return None
+
+
+def reads_are_of_their_clock(world: World, client: Client, process: Process) -> str | None:
+    """At staleness 0 a read at clock c has no delta with a timestamp of c or later but its own."""
+    if process.staleness or client.reproducible or not _reads(client, process):
+        return None
+    ticks = [(parsed(text), delta) for text, delta in world.history if text[0] == "t"]
+    due = {atom for tag, delta in ticks if tag.clock <= process.clock for atom in atoms(delta)}
+    newer = {atom for tag, delta in ticks if tag.clock > process.clock for atom in atoms(delta)} - due
+    for share in range(client.shares):
+        early = newer & set(atoms(process.value(share)))
+        if early:
+            return f"at clock {process.clock} share {share} has {sorted(early)}; its view is {process.view}"
     return None
 
 

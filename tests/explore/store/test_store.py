@@ -24,7 +24,11 @@ SCOPES = {
         6,
         {"tick -2", "tick -3", "sync -3"},
     ),
-    "an eviction in the middle of a fold": (Bounds(starts=1, evictions=1, silent="1"), 9, {"commit -2", "commit -3"}),
+    "an eviction in the middle of a fold": (
+        Bounds(starts=1, evictions=1, silent="1", staleness=1),
+        9,
+        {"commit -2", "commit -3"},
+    ),
     "a third joins two": (Bounds(workers=3, starts=1, staleness=1, leaves=1), 6, {"join 0", "leave 0"}),
     "a server that falls back": (Bounds(rollbacks=1, window=3), 10, {"read -4", "tick -4", "commit 0"}),
     "a server that falls back, commits heard": (
@@ -41,7 +45,7 @@ SCOPES = {
     ),
     "sweeps": (Bounds(starts=1, evictions=1, sweeps=2, silent="1"), 8, {"read 0"}),
     "sweeps, drops and a fall": (Bounds(drops=1, evictions=1, sweeps=2, rollbacks=1, window=3), 6, {"read 0"}),
-    "a log that loses its tail": (Bounds(cuts=1, drops=1), 9, {"tick -4", "read -10"}),
+    "a log that loses its tail": (Bounds(cuts=1, drops=1, staleness=1), 9, {"tick -4", "read -10"}),
 }
 
 

@@ -178,12 +178,12 @@ class Walk:
         if not process.connected or process.step or process.pending or process.clock < self._bounds.clocks:
             return False
         now = facts(world.server)
-        return set(process.versions) == {self._end(world)} and process.epoch == now.epoch
+        return set(process.versions) == {self._end(world, process)} and process.epoch == now.epoch
 
-    def _end(self, world: World) -> int:
+    def _end(self, world: World, process: Process) -> int:
         """The version that a view can be brought to."""
-        low = min(facts(world.server).order.values(), default=0)
-        for place, (text, _) in enumerate(world.history if self._bounds.reproducible else ()):
+        low = min(facts(world.server).order.values(), default=0) if self._bounds.reproducible else process.clock
+        for place, (text, _) in enumerate(() if self._bounds.staleness else world.history):
             if text[0] == "t" and parsed(text).clock > low:
                 return place
         return len(world.history)
@@ -204,7 +204,7 @@ class Walk:
             return kinds["set"]
         if "tick" in kinds:
             return kinds["tick"]
-        behind = any(version < self._end(world) for version in process.versions)
+        behind = any(version < self._end(world, process) for version in process.versions)
         stale = process.end < len(world.history) or not process.known or NO_BASE in process.bases
         if (behind and stale) or ("bring" not in kinds and behind):
             return kinds["read"]

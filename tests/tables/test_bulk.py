@@ -1,0 +1,124 @@
+"""Bulk-synchronous reads: at staleness 0 a read at clock c holds exactly what all have added before c, nothing newer.
+
+Bounded staleness would allow newer deltas. But a step at staleness 0 shall be the step of one process on the joined
+batch, also for a worker that reads late in its clock, when the others have pushed the next one and wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from fixtures import background, blocked
+from remote import Remote
+
+from ssp_redis import Job, Worker
+
+#: Worker i adds i + 1 everywhere at every clock, and reads now and then; what is wrong comes back.
+_STEPS = """
+rng, wrong = np.random.default_rng(i), []
+everybody = workers * (workers + 1) // 2
+for clock in worker.clocks(clocks):
+    added = 0
+    for turn in range(rng.integers(1, 4)):
+        if rng.random() < 0.3:
+            time.sleep(rng.choice([0.0005, 0.003, 0.03]))  # programs are uneven
+        value = table.get(rows=rows) if sparse or rng.random() < 0.3 else table.get()
+        if not (value == clock * everybody + added).all():
+            wrong.append((clock, float(value.min()), float(value.max()), clock * everybody + added))
+        if turn == 0 and i != lazy:
+            table.inc(np.full((len(rows), *table.shape[1:]), i + 1), rows=rows)
+            added = i + 1
+    if i == lazy:
+        table.inc(np.full((len(rows), *table.shape[1:]), i + 1), rows=rows)
+wrong
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "workers", "clocks"),
+    [
+        ("dense", (7,), 3, 150),  # 28 bytes: in tags
+        ("dense", (40, 2), 3, 150),  # 320 bytes: in slots
+        ("dense", (40, 700), 6, 40),  # 110 KiB: who completes the clock sums
+        ("dense", (64, 4096), 3, 40),  # 1 MiB: a share for each
+        ("dense", (64, 4096), 2, 40),
+        ("sparse", (100, 3), 3, 100),
+        ("sparse", (50, 4096), 3, 40),
+    ],
+)
+def test_a_read_is_of_its_clock(
+    remote: Callable[..., Remote], url: str, job: str, kind: str, shape: tuple[int, ...], workers: int, clocks: int
+) -> None:
+    children = [remote() for _ in range(workers)]
+    table = "table('w', np.zeros(shape, 'f4'))" if kind == "dense" else "sparse_table('w', shape)"
+    for i, child in enumerate(children):
+        child.start(
+            "worker = ssp_redis.join(url, job=job, worker=i, workers=workers, timeout=30)\n"
+            f"table = worker.{table}\n{_STEPS}",
+            url=url,
+            job=job,
+            i=i,
+            workers=workers,
+            shape=shape,
+            clocks=clocks,
+            sparse=kind == "sparse",
+            rows=list(range(shape[0])),
+            lazy=workers - 1,
+        )
+    for child in children:
+        assert child.result(90) == []
+    with Job(url, job) as outside:
+        value = outside.table("w").get(**({"rows": range(shape[0])} if kind == "sparse" else {}))
+        assert (value == clocks * workers * (workers + 1) // 2).all()
+
+
+@pytest.mark.parametrize("shape", [(2,), (40, 2), (64, 4096)])
+def test_who_opens_a_table_late(together: Callable[..., list[Worker]], shape: tuple[int, ...]) -> None:
+    """The others have added to it and wait, and have folded while they wait."""
+    workers = together(3, staleness=0)
+    for clock in range(4):
+        waiting = []
+        for worker in workers[1:]:
+            table = worker.table(f"w{clock}", np.zeros(shape, np.float32))
+            assert (table.get() == 0).all()
+            table.inc(np.ones(shape, np.float32))
+            worker.advance()
+            waiting.append(background(worker.wait, 20))
+        assert all(blocked(future) for future in waiting)
+        table = workers[0].table(f"w{clock}", np.zeros(shape, np.float32))
+        assert (table.get() == 0).all()
+        workers[0].tick(20)
+        for future in waiting:
+            future.result(20)
+        for worker in workers:
+            assert (worker.table(f"w{clock}").get() == 2).all()
+
+
+def test_staleness_lowered_to_0(together: Callable[..., list[Worker]], url: str, job: str) -> None:
+    """Who was ahead is waited for; then reads are of their clock again."""
+    slow, fast = together(2, staleness=3)
+    ones = np.ones((64, 4096), np.float32)
+    tables = [worker.table("w", np.zeros_like(ones)) for worker in (slow, fast)]
+    for _ in range(3):
+        tables[1].get()
+        tables[1].inc(ones)
+        fast.tick(20)
+    with Job(url, job) as outside:
+        outside.set_staleness(0)
+    ahead = background(fast.barrier, 20)
+    for clock in range(3):
+        value = tables[0].get()
+        assert (value == value[0, 0]).all()
+        assert clock <= value[0, 0] <= 3 + clock
+        tables[0].inc(ones)
+        slow.tick(20)
+    ahead.result(20)
+    for worker, table in zip((slow, fast), tables, strict=True):
+        assert (table.get() == 6).all()
+        table.inc(ones)
+        worker.advance()
+    for worker, table in zip((slow, fast), tables, strict=True):
+        worker.wait(20)
+        assert (table.get() == 8).all()
