@@ -217,7 +217,8 @@ class Read:
     min_clock: int
     membership: int
     others: int | None
-    #: Length of the log.
+    #: Position of the first entry that the log has still, and its length.
+    off: int
     end: int
     #: "table.share" → (version, generation).
     bases: dict[str, tuple[int, int]]
@@ -246,7 +247,7 @@ class StoreScripts:
     def read(self, wire: Wire, run: str, epoch: int | None, worker: str, known: int) -> Read:
         """``known`` −1: all tags that a base does not hold yet. ``epoch`` None: whichever it is."""
         answer = self._read.call(wire, run, "" if epoch is None else epoch, worker, known)
-        stored, low, membership, others, _, end, *rest = answer
+        stored, low, membership, others, off, end, *rest = answer
         bar = rest.index("|")
         bases: dict[str, tuple[int, int]] = {}
         for word in rest[:bar]:
@@ -257,6 +258,7 @@ class StoreScripts:
             int(low),
             int(membership),
             None if others == "-" else int(others),
+            int(off),
             int(end),
             bases,
             rest[bar + 1 :],

@@ -67,14 +67,18 @@ def base_header(block: Block, generation: int, version: int, epoch: int) -> byte
     return _pack(block, _BASE, generation, version, epoch)
 
 
+def base_version(header: bytes, block: Block, generation: int, epoch: int) -> int | None:
+    """The version that the header of that generation's base states; None: it is another, or of a later epoch."""
+    try:
+        _, b, c, _ = _HEADER.unpack(header)[8:]
+    except struct.error:
+        return None
+    return b if c <= epoch and header == base_header(block, generation, b, c) else None
+
+
 def is_base(header: bytes, block: Block, generation: int, epoch: int) -> bool:
     """Is this the header of that generation's base, written in this epoch or before?"""
-    try:
-        magic, schema, kind, dtype, run, table, number, elements, a, _, c, _ = _HEADER.unpack(header)
-    except struct.error:
-        return False
-    expected = (_MAGIC, SCHEMA, _BASE, STORED[block.dtype], block.run, block.table, block.block, block.elements)
-    return (magic, schema, kind, dtype, run, table, number, elements) == expected and a == generation and c <= epoch
+    return base_version(header, block, generation, epoch) is not None
 
 
 def piece_header(block: Block, incarnation: int, clock: int, ring: int, slot: int, rows: int) -> bytes:

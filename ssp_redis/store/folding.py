@@ -14,6 +14,7 @@ import time
 from ..connection import ReplyError, Wire, command
 from ..lua import Code, Refusal
 from ..subscriber import Subscriber
+from . import early
 from .blob import base_header
 from .making import Writer, scratch_of, send_scratch
 from .push import register
@@ -67,8 +68,14 @@ class Folder:
         owner = members[share % len(members)]
         if owner == me or self.ticked.get(owner, 0) >= clock:
             return owner == me
-        punctual = [member for member in members if member == me or self.ticked.get(member, 0) >= clock]
+        late = self._late(clock)
+        punctual = [member for member in members if member not in late]
         return punctual[share % len(punctual)] == me
+
+    def _late(self, clock: int) -> list[str]:
+        """The others that have not ticked to that clock yet."""
+        me = self._store.host.caller.worker
+        return [member for member in self.members() if member != me and self.ticked.get(member, 0) < clock]
 
     def base(self, view: View, share: int) -> int:
         """Version of a share's base, as known here."""
@@ -259,7 +266,8 @@ class Folder:
             store.bring(view, mine, learn=False)
             if not long:
                 continue
-            self.publish(view, [share for share in mine if self._behind(view, share, store.horizon()) > 2])
+            if not store.host.bulk or len(self._late(clock)) < 2:  # else it would stand in the way of what holds more
+                self.publish(view, [share for share in mine if self._behind(view, share, store.horizon()) > 2])
             others = [share for share in range(view.layout.shares) if share not in mine]
             self.listen(0.0)
             store.bring(view, others, learn=False)
@@ -283,10 +291,12 @@ class Folder:
         if name not in store.bases or store.epoch != store.host.caller.epoch:
             return  # a new epoch has begun meanwhile
         replaces, version = store.bases[name], view.versions[share]
-        if not max(replaces[0], store.log.start) < version <= store.common():
+        if version <= max(replaces[0], store.log.start):
             return
         touching = view.lacking(store.log, replaces[0], version)
         untouched = touching is not None and not touching
+        if version > store.common() and (untouched or not early.allowed(store, view, share, version)):
+            return
         blocks = range(0) if untouched else layout.blocks_of(share)
         generation = replaces[1] + 1
         headers = [base_header(layout.block(block), generation, version, store.epoch) for block in blocks]

@@ -10,6 +10,7 @@ from ..errors import StateLost, TableMismatch
 from ..keys import JobKeys, StoreKeys
 from ..lua import Code, Refusal
 from ..scripts import Claim, StoreScripts, Tags
+from . import early
 from .claiming import look
 from .host import Host
 from .layout import Layout
@@ -96,9 +97,13 @@ class Reader:
         known = self.log.end if self.log.known and self.epoch == caller.epoch else -1
         try:
             read = self.scripts.read(wire, caller.run, epoch, caller.worker, known)
-            if known < 0 and not read.tags and read.end and caller.incarnation:
-                # the bases hold it all; but without the last tag nothing would tell, should the store once be older
-                read = self.scripts.read(wire, caller.run, epoch, caller.worker, read.end - 1)
+            # where the bases hold it all, the last tag is needed: without it nothing would tell, should the store once
+            # be older; and at staleness 0, how far the bases go
+            more = early.KEPT if self.host.bulk else not read.tags
+            if known < 0 and more and read.end and caller.incarnation:
+                known = max(read.off, read.end - len(read.tags) - more)
+                read = self.scripts.read(wire, caller.run, epoch, caller.worker, known)
+                known = -1
         except Refusal as refusal:
             if refusal.code is not Code.TRIMMED:
                 raise
@@ -238,22 +243,24 @@ class Reader:
             if max((self.bases[name][0] for name in names), default=0) > self.horizon():
                 # announced meanwhile, of a longer prefix than is known here
                 self.learn(wire)
-            held = [max(view.versions[share], self.bases[name][0]) for share, name in zip(wanted, names, strict=True)]
+            bases = self._readable(wire, view, wanted)
+            held = [max(view.versions[share], bases[name][0]) for share, name in zip(wanted, names, strict=True)]
             if min(held, default=self.log.start) < self.log.start:
                 self.log.clear()
                 self.learn(wire)
+                bases = self._readable(wire, view, wanted)
             learn = True  # if it has to be done again, then with what the log says by then
             # further only where staleness was another before
             end, incarnation = max([self.horizon(), *held]), self.host.caller.incarnation
             if view.layout.small:
-                done = view.bring_small(wire, self.log, end, self.bases, self.epoch, incarnation)
+                done = view.bring_small(wire, self.log, end, bases, self.epoch, incarnation)
                 view.owned[0] = self.own_at_horizon()
                 return done
             ends, owned = dict.fromkeys(wanted, end), dict.fromkeys(wanted, self.own_at_horizon())
             if least is not None:
                 for share in wanted:
                     ends[share], owned[share] = self._goal(view, share, end, least)
-            work = view.plan(ends, self.log, self.bases, self.epoch, incarnation)
+            work = view.plan(ends, self.log, bases, self.epoch, incarnation)
             done = view.bring(wire, ends, work)
             for share in wanted:
                 view.owned[share] = owned[share]
@@ -269,6 +276,19 @@ class Reader:
             f"table {view.layout.name}: a base or a delta is missing or foreign, and stays so: it was deleted, or "
             "evicted by a memory policy (set maxmemory-policy noeviction)"
         )
+
+    def _readable(self, wire: Wire, view: View, shares: list[int]) -> dict[str, tuple[int, int]]:
+        """The bases as this reader may use them: not one that is beyond its clock."""
+        bases, horizon = self.bases, self.horizon()
+        for share in shares:
+            name, version = view.layout.names[share], view.versions[share]
+            if bases[name][0] <= horizon:
+                continue
+            if self.log.start <= version <= horizon:
+                bases = {**bases, name: (version, bases[name][1])}  # what is here is as good
+            elif (earlier := early.before(self, wire, view, share)) is not None:
+                bases = {**bases, name: earlier}
+        return bases
 
     def _goal(self, view: View, share: int, end: int, least: int) -> tuple[int, int]:
         """How far to bring a share at the least cost: its version, and the own ticks in it.

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import redis
 from fixtures import background, blocked
-from remote import Remote
+from remote import Remote, eventually
 
 from ssp_redis import Job, Worker
 
@@ -94,6 +95,51 @@ def test_who_opens_a_table_late(together: Callable[..., list[Worker]], shape: tu
             future.result(20)
         for worker in workers:
             assert (worker.table(f"w{clock}").get() == 2).all()
+
+
+def test_who_has_no_copy_begins_with_the_base_before(
+    together: Callable[..., list[Worker]], join: Callable[..., Worker], client: redis.Redis
+) -> None:
+    """While one is late the others publish what they have of the clock; who comes late all the same finds its clock."""
+    workers = together(4, staleness=0)
+    ones = np.ones((64, 4096), np.float32)
+    for clock in range(6):
+        waiting = []
+        for worker in workers[1:]:
+            table = worker.table("w", np.zeros_like(ones))
+            assert (table.get() == 3 * clock).all()
+            table.inc(ones)
+            worker.advance()
+            waiting.append(background(worker.wait, 20))
+        workers[0].advance()
+        for future in (*waiting, background(workers[0].wait, 20)):
+            future.result(20)
+    waiting = []
+    for worker in workers[1:]:
+        table = worker.table("w")
+        assert (table.get() == 18).all()
+        table.inc(ones)
+        end = worker.advance()
+        waiting.append(background(worker.wait, 20))
+    assert end == 7
+    [bases] = [key for key in client.keys("*:bases") if workers[0].job in key.decode()]
+    [log] = [key for key in client.keys("*:log") if workers[0].job in key.decode()]
+    config = log.replace(b":log", b":config")
+
+    def early() -> bool:
+        length = int(client.hget(config, "off")) + client.llen(log)
+        return all(int(base.split(b":")[0]) == length for base in client.hvals(bases))
+
+    eventually(early, "every share's base has the part of the clock that is there")
+    assert (workers[0].table("w").get() == 18).all()
+    back = join(0)
+    assert back.clock == 6
+    assert (back.table("w").get() == 18).all()
+    back.tick(20)
+    for future in waiting:
+        future.result(20)
+    for worker in (back, *workers[1:]):
+        assert (worker.table("w").get() == 21).all()
 
 
 def test_staleness_lowered_to_0(together: Callable[..., list[Worker]], url: str, job: str) -> None:

@@ -6,6 +6,7 @@ Every function names the place whose rule it states. The flags of :class:`Client
 from __future__ import annotations
 
 from binascii import b2a_base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from ssp_redis.store.log import Tag
 from ssp_redis.store.view import Taken
 
 from .engine import Call
-from .world import KEYS, Facts, Late, Process, base_head, by_clock, delta_head, is_base_head, parsed
+from .world import KEYS, Facts, Late, Process, base_head, by_clock, delta_head, is_base_head, parsed, version_of
 
 NO_BASE = (-1, -1)
 
@@ -63,6 +64,12 @@ class Client:
     #: and bases to the last complete one (``Reader.common``).
     stops: bool = True
     shares_late: bool = True
+    #: A base of a part of a clock is not put in the place of another (``early.allowed``), and who may not read it yet
+    #: begins with the one before (``early.before``).
+    one_at_a_time: bool = True
+    steps_back: bool = True
+    #: Of tags that every base holds, how many stay (``early.KEPT``).
+    kept: int = 1
     #: Reproducible runs are summed in the order of clocks and workers (``View.lacking``).
     sorts: bool = True
     #: Rings are named at all: somebody sweeps.
@@ -306,9 +313,10 @@ class Client:
     def learned(self, process: Process, call: Call, words: list[str]) -> Process:
         """``Reader.learn`` with its answer."""
         bar = words.index("|")
-        end, tags = int(words[5]), tuple(words[bar + 1 :])
-        if call.arguments[3] == "-1" and not tags and end and self.cites:
-            return process._replace(step=("cite", end - 1))
+        off, end, tags = int(words[4]), int(words[5]), tuple(words[bar + 1 :])
+        more = self.kept if process.staleness == 0 else not tags
+        if call.arguments[3] == "-1" and more and end and self.cites:
+            return process._replace(step=("cite", max(off, end - len(tags) - more)))
         if call.arguments[3] == "-1" or process.step[:1] == ("cite",):
             process = process._replace(known=True, start=end - len(tags), tags=tags)
         else:
@@ -377,9 +385,25 @@ class Client:
             return False
         return not self.too_late(process, shares)
 
-    def begins_bring(self, process: Process, shares: tuple[int, ...]) -> Process:
+    def readable(self, process: Process, shares: tuple[int, ...], blob: Callable[[str], str]) -> Process:
+        """``Reader._readable``, with ``early.before``: the bases as this process may use them."""
+        bases, horizon = list(process.bases), self.horizon(process)
+        for share in shares:
+            version, (base, generation) = process.versions[share], bases[share]
+            if base <= horizon or not self.steps_back:
+                continue
+            if process.start <= version <= horizon:
+                bases[share] = (version, generation)
+                continue
+            text = blob(KEYS.base(0, share, generation - 1))
+            earlier = version_of(text, share, generation - 1, process.store_epoch)
+            if earlier is not None and earlier >= process.start:
+                bases[share] = (earlier, generation - 1)
+        return process._replace(bases=tuple(bases))
+
+    def begins_bring(self, known: Process, shares: tuple[int, ...], blob: Callable[[str], str]) -> Process:
         """``View.plan``, and the start of ``View.bring``."""
-        process = process._replace(view=None)
+        process = self.readable(known._replace(view=None), shares, blob)
         work: list[tuple[Any, ...]] = []
         held = [max(process.versions[share], process.bases[share][0]) for share in shares]
         end = max([self.horizon(process), *held])
@@ -390,7 +414,7 @@ class Client:
             work += [("delta", share, position) for position in tags]
         started = {share for _, share, _ in work}
         versions = tuple(-1 if share in started else version for share, version in enumerate(process.versions))
-        return self._goes_on(process._replace(versions=versions), tuple(work), (), shares, end)
+        return self._goes_on(known._replace(view=None, versions=versions), tuple(work), (), shares, end)
 
     def _way(self, process: Process, share: int, end: int) -> tuple[bool, list[int]]:
         """``View._way``."""
@@ -506,13 +530,22 @@ class Client:
         replaces, version = process.bases[share], process.versions[share]
         if replaces == NO_BASE or process.store_epoch != process.epoch or not process.known:
             return None
-        if not max(replaces[0], process.start) < version <= min(process.end, self.common(process)):
+        if not max(replaces[0], process.start) < version <= process.end:
             return None
         touching = self.lacking(process, replaces[0], version)
         untouched = touching is not None and not touching
+        if version > self.common(process) and (untouched or not self.early(process, replaces[0], version)):
+            return None
         tag = process.tags[version - 1 - process.start]
         kind = "commit" if untouched else "scratch"
         return process._replace(step=(kind, share, replaces, version, tag, untouched))
+
+    def early(self, process: Process, replaced: int, version: int) -> bool:
+        """``early.allowed``."""
+        if self.inline or self.reproducible or (replaced > self.common(process) and self.one_at_a_time):
+            return False
+        lately = max(process.start, version - self.kept // 2)
+        return any(self._tag(process, position).touches(0) for position in range(lately, replaced))
 
     def scratch_of(self, process: Process) -> tuple[str, str]:
         """Key and text of the scratch that ``Folder._publish`` writes."""

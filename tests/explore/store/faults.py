@@ -30,11 +30,7 @@ class Fault:
         return scripts
 
     def behaviour(self) -> Client:
-        bounds = self.bounds
-        return replace(
-            Client(bounds.shares, bounds.slots, bounds.inline, bounds.reproducible, names=bool(bounds.sweeps)),
-            **self.client,
-        )
+        return replace(self.bounds.client(), **self.client)
 
 
 def _says(text: str) -> tuple[str, ...]:
@@ -48,7 +44,13 @@ FOLDING = Bounds(silent="1", clocks=2, staleness=1, slots=2)
 REPRODUCIBLE = Bounds(reproducible=True, slots=2)
 #: Only worker 0 pushes; somebody sweeps.
 SWEEPING = Bounds(silent="1", clocks=1, sweeps=1)
+#: Worker 0 is late and has no copy of its own; what the others have pushed is published, at one clock and the next.
+LATE = Bounds(workers=3, joined=3, silent="0", folders="1", keep=16)
 _VIEW = "{0} reads; {0} brings; {0} GETs R:b; {0} GETs R:d"
+_EARLY = (
+    "1 SETs R:d; 1 ticks; 2 SETs R:d; 2 ticks; 0 ticks; 1 reads; 1 reads; 1 brings; 1 GETs R:b; 1 GETs R:d; "
+    "1 SETs R:x; 1 commits; 1 SETs R:d; 1 ticks; 1 reads; 1 brings; 1 SETs R:x; 1 commits"
+)
 _SCRATCH = f"0 SETs R:d; 0 ticks; {_VIEW.format(1)}; 1 SETs R:x"
 
 FAULTS = [
@@ -110,6 +112,10 @@ FAULTS = [
           client={"stops": False}),
     Fault("a base at staleness 0 has a part of a clock", "reads are of their clock", PLAIN,
           client={"shares_late": False}),
+    Fault("a base of a part of a clock is put in the place of another", "reads are of their clock", LATE,
+          client={"one_at_a_time": False}, story=_says(_EARLY)),
+    Fault("who may not read a base yet does not look at the one before", "reads are of their clock", LATE,
+          client={"steps_back": False}, story=_says(_EARLY)),
     Fault("a reproducible view goes beyond the last complete clock", "reads are reproducible",
           replace(REPRODUCIBLE, folders=""), client={"stops": False}),
     Fault("a reproducible run sums in the order of the log", "masters are exact",

@@ -56,6 +56,10 @@ class Bounds:
             self.starts, self.drops, self.deaths, self.evictions, self.leaves, self.rollbacks, self.cuts, self.sweeps
         )
 
+    def client(self) -> Client:
+        """How workers behave within these bounds."""
+        return Client(self.shares, self.slots, self.inline, self.reproducible, kept=self.keep, names=bool(self.sweeps))
+
 
 Then = Callable[[World, str, "list[str]"], World]
 
@@ -225,12 +229,12 @@ def own(world: World, bounds: Bounds, client: Client, process: Process) -> Itera
             f"worker {worker} brings its view to the log it knows",
             "bring",
             worker,
-            becomes=world.put(worker, client.begins_bring(process, everything)),
+            becomes=world.put(worker, client.begins_bring(process, everything, world.server.blob)),
         )
     if bounds.shares > 1:
         for share in everything:
             if client.can_bring(process, (share,)) and process.versions[share] < client.horizon(process):
-                becomes = world.put(worker, client.begins_bring(process, (share,)))
+                becomes = world.put(worker, client.begins_bring(process, (share,), world.server.blob))
                 yield Move(f"worker {worker} brings share {share}", "bring", worker, becomes=becomes)
     if worker in bounds.folders:
         for share in everything:

@@ -14,11 +14,17 @@ from .walk import Walk
 #: What is walked in the suite: bounds, depth, and answers that must have been met. Deeper: ``python -m tests.explore
 #: --store``.
 SCOPES = {
-    "pushes, reads and folds of two": (Bounds(), 16, {"commit -8", "read -10"}),
+    "pushes, reads and folds of two": (Bounds(), 22, {"commit -8", "read -10"}),
     "of two that are far apart": (Bounds(clocks=3, staleness=1, slots=2, bare=True, asking=True), 6, {"tick 0"}),
     "a table of two shares": (Bounds(shares=2), 12, {"commit 0"}),
+    "one who is late": (Bounds(silent="0", folders="1", clocks=3, keep=16), 22, {"commit 0"}),
+    "one who is late, and comes back": (
+        Bounds(silent="0", folders="1", slots=2, keep=16, starts=1, drops=1),
+        13,
+        {"commit 0"},
+    ),
     "deltas in the tags": (Bounds(inline=True, drops=1, rollbacks=1, asking=True), 7, {"tick -4", "read -4"}),
-    "lost connections": (Bounds(drops=1), 11, {"commit -8"}),
+    "lost connections": (Bounds(drops=1), 14, {"commit -8"}),
     "deaths, evictions, returns": (
         Bounds(starts=2, deaths=1, evictions=1, drops=1),
         6,
@@ -37,7 +43,7 @@ SCOPES = {
         {"commit 0"},
     ),
     "a fall and a lost connection": (Bounds(rollbacks=1, drops=1), 8, {"tick -4", "read -4"}),
-    "a reproducible run": (Bounds(reproducible=True), 16, {"commit -8", "read -10"}),
+    "a reproducible run": (Bounds(reproducible=True), 22, {"commit -8", "read -10"}),
     "a reproducible run with accidents": (
         Bounds(reproducible=True, slots=2, starts=1, deaths=1, drops=1, rollbacks=1),
         5,

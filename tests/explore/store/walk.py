@@ -37,9 +37,7 @@ class Walk:
     ) -> None:
         self._engine = engine
         self._bounds = bounds
-        self._client = client or Client(
-            bounds.shares, bounds.slots, bounds.inline, bounds.reproducible, names=bool(bounds.sweeps)
-        )
+        self._client = client or bounds.client()
         self._depth = depth
         self._edges = edges
         self._sample = sample

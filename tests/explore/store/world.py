@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ssp_redis.keys import StoreKeys
-from ssp_redis.store.blob import Block, base_header, delta_header, is_base
+from ssp_redis.store.blob import Block, base_header, base_version, delta_header, is_base
 from ssp_redis.store.log import Tag
 from ssp_redis.store.view import Taken
 
@@ -247,6 +247,11 @@ def base_head(share: int, generation: int, version: int, epoch: int) -> str:
 def is_base_head(text: str, share: int, generation: int, epoch: int) -> bool:
     """``blob.is_base``."""
     return is_base(bytes.fromhex(text.partition("|")[0]), _block(share), generation, epoch)
+
+
+def version_of(text: str, share: int, generation: int, epoch: int) -> int | None:
+    """``blob.base_version``."""
+    return base_version(bytes.fromhex(text.partition("|")[0]), _block(share), generation, epoch)
 
 
 def atoms(value: str) -> list[str]:
