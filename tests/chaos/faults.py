@@ -17,7 +17,7 @@ from remote import eventually
 from ssp_redis import Job, SSPError
 
 from .plan import KINDS, Planned
-from .stage import JOB, Injected, Life, Stage
+from .stage import JOB, Injected, Life, Stage, log_parts
 
 
 def inject(stage: Stage, planned: Planned, life: Life, phase: str, pair: Pair | None, chunk: bytes) -> Fate:
@@ -274,7 +274,7 @@ def _(stage: Stage, admin: redis.Redis, amount: float, injected: Injected) -> It
 def _(stage: Stage, admin: redis.Redis, amount: float, injected: Injected) -> Iterator[None]:
     _kill(stage)
     yield
-    part = stage.log_parts()[-1]
+    part = log_parts(stage.data)[-1]
     size = part.stat().st_size
     cut = min(size // 3, round(200 + amount**3 * 400_000))
     if amount < 0.9:

@@ -74,6 +74,11 @@ class Event:
     details: list[Any]
 
 
+def log_parts(data: Path) -> list[Path]:
+    """The files of a server's AOF that grow."""
+    return sorted(data.rglob("*.incr.aof")) or sorted(data.rglob("appendonly.aof"))
+
+
 def needs_company(planned: Planned) -> bool:
     """Can it meet only one who has joined, and waits for the others to join?"""
     return planned.phase == "joining" and (planned.kind == "evicted" or planned.kind.startswith("heartbeat"))
@@ -387,10 +392,6 @@ class Stage:
     def _is_end(self, planned: Planned) -> bool:
         return KINDS[planned.kind].group == "end"
 
-    def log_parts(self) -> list[Path]:
-        """The files of the server's AOF that grow."""
-        return sorted(self.data.rglob("*.incr.aof")) or sorted(self.data.rglob("appendonly.aof"))
-
     def holding(self, worker: int) -> Path:
         """While this file is there, the worker takes its time."""
         return self.scratch / f"{worker}.hold"
@@ -453,7 +454,7 @@ class Stage:
         """A life begins a clock. What has not had its chance in the last one gets one, whatever the worker is doing."""
         self._clocks[life.worker] = max(clock, self._clocks[life.worker])
         if clock and not self.made and self.schedule.keeps:
-            self.made = sum(part.stat().st_size for part in self.log_parts())
+            self.made = sum(part.stat().st_size for part in log_parts(self.data))
         self._hold_others()
         due = None
         if clock >= self.schedule.clocks - 1:
