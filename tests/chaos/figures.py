@@ -4,6 +4,8 @@ killed      kill -9 of the slowest of three workers: until another that it had b
 replies     every tenth tick and push delivered, then its connection cut before the reply, for 10,000 clocks
 sentinel    kill -9 of a master with two replicas and three Sentinels: until every worker has ticked again
 cluster     kill -9 of one of three masters with a replica each, the same
+restarted   kill -9 of a server with an AOF in the middle of a job, and a start with all of it, or without its end:
+            until anybody, and everybody, has ticked again; what was forgotten
 """
 
 # ruff: noqa: E402
@@ -35,6 +37,8 @@ from sentinels import Watched
 import ssp_redis
 from ssp_redis.lua import source
 from ssp_redis.server import EmbeddedServer, find_binary
+
+from . import restarted
 
 _LEASE = 1.5
 _TICKING = """
@@ -139,10 +143,20 @@ def _said(what: str, values: list[float]) -> None:
     print(f"{what}: median {statistics.median(values):.3f} s, {min(values):.3f} to {max(values):.3f} ({len(values)})")
 
 
+def _restarts(found: list[restarted.Restart]) -> None:
+    what = "log cut" if any(one.cut for one in found) else "log whole"
+    _said(f"{what}, server up", [one.up for one in found])
+    _said(f"{what}, first tick", [one.first for one in found])
+    _said(f"{what}, all ticked", [one.last for one in found])
+    cuts, torn, again, lost = zip(*((one.cut, one.torn, one.again, one.lost) for one in found), strict=True)
+    print(f"{min(cuts)} to {max(cuts)} bytes cut off, {sum(torn)} times within a command")
+    print(f"deltas pushed again: {sum(again)}; lost and named: {sum(lost)}")
+
+
 def main() -> None:
     """Measure what is named, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", default=["killed", "replies", "sentinel", "cluster"])
+    parser.add_argument("what", nargs="*", default=["killed", "replies", "sentinel", "cluster", "restarted"])
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--clocks", type=int, default=10_000)
     args = parser.parse_args()
@@ -156,6 +170,9 @@ def main() -> None:
         _said("Sentinels", failover(min(5, args.turns), lambda: Watched(binary)))
     if "cluster" in args.what:
         _said("cluster", failover(min(5, args.turns), lambda: Cluster(binary)))
+    if "restarted" in args.what:
+        for cut in (False, True):
+            _restarts([restarted.play(seed, cut) for seed in range(args.turns)])
 
 
 if __name__ == "__main__":
