@@ -61,6 +61,8 @@ class Wire:
         self._usual = self._socket.gettimeout()
         self._buffer = bytearray()
         self._at = 0
+        #: Of values of a size, what stands before them, and memory for that and for what stands after them.
+        self._frames: dict[int, tuple[bytes, bytearray, memoryview, memoryview]] = {}
         self._depth = forks.depth()
         self._pid = os.getpid()
         self.label = label
@@ -271,13 +273,19 @@ class Wire:
         What comes first tells the size; only then is it safe to wait for the rest.
         """
         size = header.nbytes + data.nbytes
-        head = b"$%d\r\n" % size
-        first, last = bytearray(len(head)), bytearray(2)
-        targets = [memoryview(first), header, data, memoryview(last)]
+        frame = self._frames.get(size)
+        if frame is None:
+            head = b"$%d\r\n" % size
+            first, last = bytearray(len(head)), bytearray(2)
+            frame = self._frames[size] = (head, first, memoryview(first), memoryview(last))
+        head, first, before, after = frame
+        targets = [before, header, data, after]
         got = self._socket.recvmsg_into(targets)[0]
         if not got:
             raise ConnectionError(f"{self.label} closed the connection")
         self.bytes_in += got
+        if got == len(head) + size + 2 and first == head:
+            return True
         if got < len(head) or first != head:
             self._buffer[:] = b"".join(targets)[:got]
             self._at = 0

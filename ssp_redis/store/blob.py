@@ -12,6 +12,8 @@ from ..errors import TableMismatch
 from ..lua import SCHEMA
 
 _HEADER = struct.Struct("<4sBBBxQIIQQQQQ")
+#: What of it is another in every delta of a block.
+_REST = struct.Struct("<QQQQ")
 #: Bytes in front of the elements; a multiple of 64, so that what follows is aligned.
 HEADER_SIZE = _HEADER.size
 #: A value in Redis may be this large (bytes).
@@ -60,6 +62,16 @@ class Block:
 def delta_header(block: Block, incarnation: int, clock: int, ring: int, slot: int) -> bytes:
     """Header of a worker's delta of one clock. An incarnation is unique in a job, so it names the worker too."""
     return _pack(block, _DELTA, incarnation, clock, ring << 16 | slot)
+
+
+def delta_front(block: Block) -> bytes:
+    """What the headers of all deltas of a block begin with; :func:`delta_rest` is what follows."""
+    return delta_header(block, 0, 0, 0, 0)[: -_REST.size]
+
+
+def delta_rest(incarnation: int, clock: int, ring: int, slot: int) -> bytes:
+    """The end of a delta's header."""
+    return _REST.pack(incarnation, clock, ring << 16 | slot, 0)
 
 
 def base_header(block: Block, generation: int, version: int, epoch: int) -> bytes:

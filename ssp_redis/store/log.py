@@ -39,18 +39,18 @@ class Tag(NamedTuple):
         if kind != "t" or not rest:
             return cls(kind, worker, int(incarnation), int(clock), -1, text)
         slots: dict[int, int] = {}
-        rows: dict[int, int] = {}
-        values: dict[int, bytes] = {}
+        rows: dict[int, int] | Mapping[int, int] = _NOTHING
+        values: dict[int, bytes] | Mapping[int, bytes] = _NO_VALUES
         for word in rest.split(","):
-            table, inline, value = word.partition("=")
-            if inline:
-                values[int(table)] = _decoded(value)
+            if "=" in word:
+                table, _, value = word.partition("=")
+                values = {**values, int(table): _decoded(value)}
                 continue
             table, _, slot = word.partition(".")
-            slot, _, count = slot.partition("/")
+            if "/" in slot:
+                slot, _, count = slot.partition("/")
+                rows = {**rows, int(table): int(count)}
             slots[int(table)] = int(slot)
-            if count:
-                rows[int(table)] = int(count)
         return cls(kind, worker, int(incarnation), int(clock), int(ring), text, slots, rows, values)
 
     @property
@@ -82,6 +82,9 @@ class Log:
         self.known = False
         self.start = 0
         self.tags: list[Tag] = []
+        #: How much of the log goes up to a clock, and of which log: its start and end.
+        self._through: dict[int, int] = {}
+        self._through_of = (0, 0)
 
     @property
     def end(self) -> int:
@@ -101,6 +104,23 @@ class Log:
     def since(self, version: int, end: int) -> list[Tag]:
         """The tags between two prefixes; the caller has checked ``start <= version <= end``."""
         return self.tags[version - self.start : end - self.start]
+
+    def through(self, clock: int) -> int:
+        """The version without the last ticks, those beyond a clock, and what stands among them."""
+        start, end = self.start, self.end
+        if self._through_of != (start, end):
+            self._through, self._through_of = {}, (start, end)
+        found = self._through.get(clock)
+        if found is None:
+            found = end
+            for version in range(end - 1, start - 1, -1):
+                tag = self.tags[version - start]
+                if tag.kind == "t":
+                    if tag.clock <= clock:
+                        break
+                    found = version
+            self._through[clock] = found
+        return found
 
     def last(self, version: int) -> str:
         """The text of the last tag of a prefix."""

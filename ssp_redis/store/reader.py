@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from ..connection import Wire
 from ..errors import StateLost, TableMismatch
@@ -43,9 +42,6 @@ class Reader:
         #: The host's clock at that moment, and the min clock of all.
         self.at = -1
         self.complete = 0
-        #: How much of the log goes up to a clock, and of which log: epoch, start and end as known.
-        self._prefixes: dict[int, int] = {}
-        self._prefixes_of = (-1, 0, 0)
         #: What is known of earlier prefixes, and of what it is.
         self._pasts: list[Past] = []
         self._pasts_of: tuple[int, int, int, Past] = (-1, 0, 0, Past(None, 0))
@@ -176,30 +172,14 @@ class Reader:
         at clock c holds exactly what all have added in the clocks before. In a reproducible run, whose order of sums
         allows no part of a clock, it is the last complete one.
         """
-        if self.host.reproducible:
-            return self._through(self.complete)
-        return self._through(self.host.clock) if self.host.bulk else self.log.end
+        host = self.host
+        if host.reproducible:
+            return self.log.through(self.complete)
+        return self.log.through(host.clock) if host.bulk else self.log.end
 
     def common(self) -> int:
         """The version up to which bases may go: no further than any member may read."""
-        return self._through(self.complete) if self.host.reproducible or self.host.bulk else self.log.end
-
-    def _through(self, clock: int) -> int:
-        """The log as known without its last ticks that are beyond a clock, and what stands among them."""
-        log = self.log
-        scene = (self.epoch, log.start, log.end)
-        if self._prefixes_of != scene:
-            self._prefixes, self._prefixes_of = {}, scene
-        if clock not in self._prefixes:
-            end = log.end
-            for version in range(log.end - 1, log.start - 1, -1):
-                tag = log.tags[version - log.start]
-                if tag.kind == "t" and tag.clock <= clock:
-                    break
-                if tag.kind == "t":
-                    end = version
-            self._prefixes[clock] = end
-        return self._prefixes[clock]
+        return self.log.through(self.complete) if self.host.reproducible or self.host.bulk else self.log.end
 
     def serves(self, epoch: int, membership: int, clock: int, staleness: int) -> bool:
         """Is the log as it is known enough for a read at ``clock``?"""
@@ -351,11 +331,12 @@ class Reader:
             return
         view.settle()
         moment = self.moment()
-        for version in {version for version in view.versions if version < self.horizon()}:
+        horizon = self.horizon()
+        for version in {version for version in view.versions if version < horizon}:
             past = self.past(version)
             others = past.others if past is not None else -1
             if others is not None and moment.others is not None:
-                moment = replace(moment, others=min(others, moment.others))
+                moment = moment._replace(others=min(others, moment.others))
         view.taken = moment
         self.trim()
 

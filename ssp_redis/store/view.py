@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..connection import Wire, command
 from ..keys import StoreKeys
 from . import passes
-from .blob import HEADER_SIZE, delta_header, is_base
+from .blob import HEADER_SIZE, delta_front, delta_header, delta_rest, is_base
 from .layout import Layout
 from .log import Log, Tag
 from .past import reached
@@ -25,6 +25,8 @@ from .past import reached
 Array = NDArray[Any]
 #: Of a table that is pushed and not read, a process holds so many bytes of own deltas, and so many deltas.
 _HELD, _MOST_HELD = 16 << 20, 4096
+#: Of so many slots it is remembered how they are asked for.
+_QUESTIONS = 4096
 #: How many bytes of values may be on their way at once.
 _WINDOW = (2 << 20) + (1 << 16)
 
@@ -48,8 +50,7 @@ class Step:
     share: int
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """The moment that a view shows."""
 
     epoch: int
@@ -107,6 +108,9 @@ class View:
         self.scratch = np.empty(self.layout.extent(0).stop, self.layout.stored)
         #: Where a value that is read arrives.
         self._header, self._incoming = bytearray(HEADER_SIZE), as_bytes(self.scratch)
+        #: Of a table of one block, what deltas' headers begin with, and how slots are asked for.
+        self._front = delta_front(self.layout.block(0))
+        self._questions: dict[tuple[int, int, int], bytes] = {}
         self.versions = [-1] * self.layout.shares
         self.owned = [0] * self.layout.shares
 
@@ -294,18 +298,21 @@ class View:
         foreign = [tag for tag in tags if self.fetched(tag, incarnation)]
         arriving = 0
         for tag in tags:
-            if self._mine(tag, incarnation):
-                right = _add(master, self.held[tag.clock])
-            elif number in tag.values:
+            if tag.incarnation == incarnation and tag.clock in self.held:
+                master += self.held[tag.clock]
+                continue
+            if number in tag.values:
                 right = self._add_inline(tag)
             else:
                 if not arriving:
                     asked, foreign = foreign[:window], foreign[window:]
                     arriving = len(asked)
-                    wire.send(b"".join(command("GET", self._slot(one)) for one in asked))
+                    wire.send(b"".join(map(self._question, asked)))
                 arriving -= 1
-                expected = delta_header(block, tag.incarnation, tag.clock, tag.number, tag.slots[number])
-                right = wire.read_into(header, self._incoming) and header == expected and _add(master, self.scratch)
+                expected = self._front + delta_rest(tag.incarnation, tag.clock, tag.number, tag.slots[number])
+                right = wire.read_into(header, self._incoming) and header == expected
+                if right:
+                    master += self.scratch
             if not right:
                 for _ in range(arriving):
                     wire.read_into(header, self._incoming)
@@ -313,10 +320,17 @@ class View:
         self.versions[0] = end
         return True
 
-    def _slot(self, tag: Tag) -> str:
-        """Key of the slot that the tag names, of a table of one block."""
-        number = self.layout.number
-        return self.keys.slot(number, 0, tag.ring, tag.slots[number])
+    def _question(self, tag: Tag) -> bytes:
+        """The command that gets the slot which the tag names, of a table of one block."""
+        slot = tag.slots[self.layout.number]
+        named = (tag.incarnation, tag.number, slot)
+        question = self._questions.get(named)
+        if question is None:
+            if len(self._questions) > _QUESTIONS:
+                self._questions.clear()
+            key = self.keys.slot(self.layout.number, 0, tag.ring, slot)
+            question = self._questions[named] = command("GET", key)
+        return question
 
     def _add_inline(self, tag: Tag) -> bool:
         """Add the delta that the tag itself holds; False when it is not one of this table."""

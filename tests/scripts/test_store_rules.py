@@ -103,6 +103,9 @@ class _Any:
     def __ne__(self, other: object) -> bool:
         return False
 
+    def __radd__(self, other: object) -> _Any:
+        return self
+
     __hash__ = None  # type: ignore[assignment]
 
 
@@ -124,12 +127,12 @@ def _read_with_a_foreign_slot(url: str, job: str, reader: str) -> None:
                     table.get()
 
 
-@client_rule(removed=lambda patch: patch.setattr(view, "delta_header", lambda *words: _Any()))
+@client_rule(removed=lambda patch: patch.setattr(view, "delta_rest", lambda *words: _Any()))
 def test_a_delta_with_another_header_is_not_added_to_what_was_read_before(url: str, job: str) -> None:
     _read_with_a_foreign_slot(url, job, "member")
 
 
-@client_rule(removed=lambda patch: patch.setattr(view, "delta_header", lambda *words: _Any()))
+@client_rule(removed=lambda patch: patch.setattr(view, "delta_rest", lambda *words: _Any()))
 def test_a_delta_with_another_header_is_not_added_to_a_base(url: str, job: str) -> None:
     _read_with_a_foreign_slot(url, job, "outside")
 
