@@ -31,7 +31,7 @@ const source = (name) => lua(name).replace(/^--@include (\w+)$/gm, (_, part) => 
 const TICK = 'config clocks order ids log min', REST = 'config clocks order ids leases log graced runs min';
 const key = (name) => `ssp:{${job}}:${name}`, nonce = randomBytes(8).toString('hex'), me = {};
 const host = os.hostname().replace(/[^\w.-]/g, '_').slice(0, 64);
-let now = { epoch: null, clock: 0 }, wake = () => {}, last = '', rechecks = 0;
+let now = { epoch: null, clock: 0 }, wake = () => {}, rechecks = 0;
 async function call(name, ...rest) { // says what I know, then what I want: it can be said again
   const keys = (name === 'tick' ? TICK : REST).split(' ').map(key);
   const mine = name === 'join' ? [] : [me.run, now.epoch, worker, me.incarnation, now.clock];
@@ -58,8 +58,8 @@ async function wait() { // a message ends it; the re-check is for lost messages 
   }
 }
 function hear(message) {
-  const words = (last = message).split(' '); // epoch min staleness membership stop started
-  if (words[0] === now.epoch) { note(words); wake(); } else if (now.epoch) sync().then(wake, fail);
+  const [run, ...words] = message.split(' '); // run epoch min staleness membership stop started
+  if (run === me.run) words[0] === now.epoch ? (note(words), wake()) : sync().then(wake, fail); // others are not for me
 }
 const command = connect(), subscriber = connect(hear);
 (async () => {
@@ -67,7 +67,7 @@ const command = connect(), subscriber = connect(hear);
   const [holder] = (await command('HGET', key('ids'), worker) || '0').split(' ');
   const answer = await call('join', 1, worker, nonce, holder, host, process.pid, '', '', '', '', '', '');
   Object.assign(me, { incarnation: answer[9], run: answer[10], position: answer[15], tag: answer[16] });
-  if (last) hear(last); // heard before the answer to the join, and perhaps newer than it
+  await sync(); // what came before I knew my run was not heard
   setInterval(() => sync().catch(fail), answer[13] / 3);
   await wait();
   for (; now.clock < clocks && !now.stopped; await wait()) { // the test comes after the increment

@@ -567,7 +567,7 @@ class Clock:
                 self._resubscribe()
                 continue
             try:
-                message = self._subscriber.last(min(check, deadline or check) - now)
+                message = self._subscriber.last(min(check, deadline or check) - now, self.caller.run)
             except (OSError, ReplyError):
                 self._resubscribe()
                 continue
@@ -582,7 +582,7 @@ class Clock:
             return
         heard = None
         with contextlib.suppress(OSError, ReplyError):
-            heard = self._subscriber.last(0.0)
+            heard = self._subscriber.last(0.0, self.caller.run)
         if heard is None:
             self._subscriber.close()
             self._subscriber = None
@@ -602,7 +602,7 @@ class Clock:
         self.sync()
 
     def _hear(self, message: str) -> None:
-        epoch, low, staleness, membership, stop, started, *more = message.split(" ")
+        _, epoch, low, staleness, membership, stop, started, *more = message.split(" ")
         if int(epoch) != self.caller.epoch:
             self.sync()
             return

@@ -25,14 +25,14 @@ class Subscriber:
             raise ConnectionError(f"{endpoint.label} did not confirm the subscription")
         self._wire.hurry(None)
 
-    def last(self, timeout: float) -> str | None:
-        """Wait up to ``timeout`` seconds for a message; of those that have come, return the last.
+    def last(self, timeout: float, run: str = "") -> str | None:
+        """Wait up to ``timeout`` seconds for a message; of those that have come, return the last of ``run``.
 
         The socket is drained before a message is believed: an earlier one may announce a staleness or an epoch that no
-        longer holds.
+        longer holds. What another run announces is not for this worker: a channel is the same in all databases of the
+        server, and a job may be deleted and made anew under its name.
         """
-        messages = self.all(timeout)
-        return messages[-1] if messages else None
+        return next((message for message in reversed(self.all(timeout)) if message.startswith(run)), None)
 
     def all(self, timeout: float) -> list[str]:
         """Wait up to ``timeout`` seconds for a message; return all that have come, in order."""

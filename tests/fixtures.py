@@ -43,6 +43,11 @@ def blocked(future: Future[Any], seconds: float = 0.1) -> bool:
     return False
 
 
+def in_database(url: str, number: int) -> str:
+    """Another database of the same server. What is left there, nobody clears."""
+    return f"{url}{'&' if '?' in url else '?'}db={number}"
+
+
 @pytest.fixture(autouse=True)
 def no_environment_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the shell says must not reach ``join``."""

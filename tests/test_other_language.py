@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from fixtures import in_database
 
 import ssp_redis
 
@@ -121,6 +122,29 @@ def test_a_job_that_has_only_this_worker(
     assert [step["clock"] for step in steps] == [3, 4]
     with ssp_redis.Job(url, job) as watched:
         assert [(gone.worker, gone.clock, gone.why) for gone in watched.status().departed] == [("js", 5, "done")]
+
+
+def test_a_job_of_the_same_name_in_another_database_does_not_admit_it(
+    start: Callable[[str, int], subprocess.Popen[str]], client: redis.Redis, url: str, job: str
+) -> None:
+    def stands_at(clock: int) -> None:
+        deadline = time.monotonic() + 30
+        while client.hget(f"ssp:{{{job}}}:clocks", "js") != b"%d" % clock:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    elsewhere = in_database(url, 1)
+    with ssp_redis.join(url, job=job, worker="p0", staleness=STALENESS) as slow:
+        process = start("js", CLOCKS)
+        stands_at(STALENESS + 1)
+        with ssp_redis.join(elsewhere, job=job, worker="p0", staleness=STALENESS) as other:
+            for _ in range(CLOCKS):
+                other.tick()
+        ssp_redis.Job(elsewhere, job).delete()
+        slow.tick()  # what comes after those messages
+        stands_at(STALENESS + 2)
+        assert leads(client.lrange(f"ssp:{{{job}}}:log", 0, -1))["js"] == [0, 1, 1]
+    finish(process)
 
 
 def test_its_id_is_taken_over(start: Callable[[str, int], subprocess.Popen[str]], url: str, job: str) -> None:

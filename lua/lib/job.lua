@@ -5,5 +5,5 @@ local config = redis.call('HMGET', CONFIG, 'run', 'epoch', 'staleness', 'members
 if config[1] ~= ARGV[1] then
   return '-1'
 end
-local epoch, staleness, membership, stop, started = config[2], config[3], config[4], config[5], config[6]
+local run, epoch, staleness, membership, stop, started = config[1], config[2], config[3], config[4], config[5], config[6]
 local off = tonumber(config[7])

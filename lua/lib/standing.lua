@@ -19,9 +19,10 @@ local function standing(at)
   return '0 ' .. where() .. ' ' .. at .. ' ' .. off + length
 end
 
+-- Begins with the run: channels are the same in all databases of a server, and a job may be deleted and made anew.
 -- `more`: the end of the log and its last tags, from a tick that pushed something: who waits for it reads next.
 local function announce(more)
-  redis.call('PUBLISH', MIN, where() .. (more or ''))
+  redis.call('PUBLISH', MIN, run .. ' ' .. where() .. (more or ''))
 end
 
 local function append(text)

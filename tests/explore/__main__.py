@@ -26,6 +26,7 @@ def main() -> int:
     )
     parser.add_argument("--server", help="binary of the server (default: as ssp-redis launch)")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--quorum", type=int, help="how many of them begin (default all)")
     parser.add_argument("--depth", type=int, default=10, help="moves (default 10)")
     parser.add_argument("--edges", type=int, default=1 << 60, help="stop after the level that reaches so many")
     parser.add_argument("--clocks", type=int, default=2)

@@ -62,7 +62,6 @@ def _answered(world: World, move: Move, process: Process, code: str, words: list
     if code != "0" or move.kind == "leave":
         return world.without(worker)
     epoch, clock, end = int(words[0]), int(words[6]), int(words[7])
-    now = Truth(epoch, int(words[1]), int(words[2]), int(words[3]), words[4], words[5])
     if move.kind == "join":
         tag = next(at for at, word in enumerate(words) if ":" in word)
         process = process._replace(
@@ -89,15 +88,16 @@ def _answered(world: World, move: Move, process: Process, code: str, words: list
         process = process._replace(epoch=epoch, restored=restored, position=position, tag=tag, owed=-1)
     process = process._replace(connected=True)
     if not process.pending:
+        now = Truth(process.run, epoch, int(words[1]), int(words[2]), int(words[3]), words[4], words[5])
         process = client.admitted(process, now)
     return world.with_current(worker, process)
 
 
 def _hears(world: World, now: Truth, client: Client) -> World:
-    """Everybody who waits hears what was published; an unknown epoch means: sync."""
+    """Everybody who waits hears what was published of its run (``Clock._hear``); an unknown epoch means: sync."""
     current = dict(world.current)
     for worker, process in current.items():
-        if process and process.phase == "waiting" and process.connected:
+        if process and process.phase == "waiting" and process.connected and client.listens_to(process, now):
             same = now.epoch == process.epoch
             current[worker] = client.admitted(process, now) if same else process._replace(connected=False)
     return world.having(current=current)

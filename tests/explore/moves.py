@@ -34,6 +34,8 @@ class Bounds:
     """How far a walk goes."""
 
     workers: int = 2
+    #: Start quorum; None: all of them.
+    quorum: int | None = None
     #: Ticks end here.
     clocks: int = 2
     #: Processes per worker, beside those that have joined at the beginning.
@@ -54,6 +56,10 @@ class Bounds:
     #: Begin with everybody joined.
     joined: bool = False
 
+    @property
+    def starters(self) -> int:
+        return self.workers if self.quorum is None else self.quorum
+
     def left(self) -> Left:
         return Left((self.starts + self.joined,) * self.workers, self.rollbacks, self.cuts)
 
@@ -66,6 +72,12 @@ class Client:
     greets: bool = True
     #: Is it admitted by its clock after the increment?
     tests_after: bool = True
+    #: Does it believe only what its own run announces?
+    knows_its_run: bool = True
+
+    def listens_to(self, process: Process, now: Truth) -> bool:
+        """Is what was announced for the process?"""
+        return now.run == process.run or not self.knows_its_run
 
     def admitted(self, process: Process, now: Truth) -> Process:
         """The process, having heard where the job stands."""
@@ -119,7 +131,7 @@ def _call(world: World, script: str, arguments: list[str]) -> Call:
 
 
 def join_arguments(worker: str, process: Process, bounds: Bounds) -> list[str]:
-    quorum, staleness = str(bounds.workers), str(bounds.staleness)
+    quorum, staleness = str(bounds.starters), str(bounds.staleness)
     host = f"host-{process.nonce}"
     head = ["1", worker, process.nonce, str(process.known), host, "7", process.name]
     return [*head, quorum, staleness, str(LEASE_MS), ""]

@@ -142,6 +142,8 @@ def admission_keeps_the_bound(step: Step) -> str | None:
     for worker, process in step.after.current.items():
         if process is None or process.phase != "running" or process.pending or not process.connected:
             continue
+        if process != step.before.current[worker] and process.run != step.new.run:
+            return f"worker {worker} of run {process.run} was admitted by run {step.new.run}"
         if not is_member(step.after.server, process, worker) or process.epoch != step.new.epoch:
             continue
         earlier = step.before.current[worker]
@@ -252,12 +254,12 @@ def the_quorum_starts_it(step: Step) -> str | None:
     if step.new is None or (step.old and step.same_run and step.old.started == "1" == step.new.started):
         return None
     ticked = any(int(clock) for clock in step.after.server["clocks"].values())
-    if step.new.started == "1" and len(step.after.server["ids"]) < step.bounds.workers and not ticked:
+    if step.new.started == "1" and len(step.after.server["ids"]) < step.bounds.starters and not ticked:
         return "it started without its quorum"
     # who has not spoken within its lease is not counted, nor, until it does, who was given a new one
     after = step.after.server
     there = [worker for worker, score in after["leases"].items() if score != EXPIRED and worker not in after["graced"]]
-    if step.new.started == "0" and len(there) >= step.bounds.workers:
+    if step.new.started == "0" and len(there) >= step.bounds.starters:
         return "the quorum is there, and it has not started"
     return None
 

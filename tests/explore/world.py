@@ -147,6 +147,7 @@ def min_of(server: Server) -> int:
 class Truth(NamedTuple):
     """What is announced when it changes."""
 
+    run: str
     epoch: int
     low: int
     staleness: int
@@ -163,8 +164,8 @@ class Truth(NamedTuple):
 
     @classmethod
     def of_message(cls, text: str) -> Truth:
-        epoch, low, staleness, membership, stopped, started, *_ = text.split(" ")
-        return cls(int(epoch), int(low), int(staleness), int(membership), stopped, started)
+        run, epoch, low, staleness, membership, stopped, started, *_ = text.split(" ")
+        return cls(run, int(epoch), int(low), int(staleness), int(membership), stopped, started)
 
 
 def truth(server: Server) -> Truth | None:
@@ -172,6 +173,7 @@ def truth(server: Server) -> Truth | None:
     if not config:
         return None
     return Truth(
+        config["run"],
         int(config["epoch"]),
         min_of(server),
         int(config["staleness"]),

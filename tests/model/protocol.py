@@ -343,7 +343,7 @@ class Protocol:
         return f"0 {self._where()} {clock} {self._here().end}"
 
     def _announce(self, more: str = "") -> None:
-        self.published.append(self._where() + more)
+        self.published.append(f"{self._here().run} {self._where()}{more}")
 
     def _joined(self, worker: str) -> str:
         job = self._here()

@@ -173,7 +173,8 @@ class Stage:
         """What was announced since the last look."""
         messages = []
         while message := self._ear.get_message(timeout=0.05):
-            words = message["data"].decode().split(" ")
+            run, *words = message["data"].decode().split(" ")
+            assert run == self.config("run")
             messages.append(Standing.of([*words[:6], "0", "0"]))
         return messages
 

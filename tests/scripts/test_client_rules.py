@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 import redis
-from fixtures import background, blocked
+from fixtures import background, blocked, in_database
 
 import ssp_redis
-from ssp_redis import Job, WaitTimeout, Worker
+from ssp_redis import Job, StateLost, WaitTimeout, Worker
 from ssp_redis.clock import Clock
 from ssp_redis.link import Link
 from ssp_redis.scripts import Standing
@@ -118,7 +118,7 @@ def test_a_new_connection_syncs_before_it_says_anything_else(url: str, job: str)
         assert Job(url, job).status().epoch == 2
 
 
-def _first(self: Subscriber, timeout: float) -> str | None:
+def _first(self: Subscriber, timeout: float, run: str) -> str | None:
     if not self._wire.ready(timeout):
         return None
     reply = self._wire.read()
@@ -132,6 +132,57 @@ def test_of_several_messages_the_last_one_decides(url: str, job: str) -> None:
         Job(url, job).set_staleness(5)
         Job(url, job).set_staleness(0)
         assert waits(fast)
+
+
+def _of_any_run(self: Subscriber, timeout: float, run: str) -> str | None:
+    messages = self.all(timeout)
+    return messages[-1] if messages else None
+
+
+def _if_of_my_run(self: Subscriber, timeout: float, run: str) -> str | None:
+    last = _of_any_run(self, timeout, run)
+    return last if last and last.startswith(run) else None
+
+
+@contextlib.contextmanager
+def namesake(url: str, job: str) -> Iterator[tuple[str, Worker]]:
+    """A worker in a job of the same name in another database, and that database."""
+    elsewhere = in_database(url, 1)
+    with ssp_redis.join(elsewhere, job=job, worker=7) as worker:
+        yield elsewhere, worker
+    Job(elsewhere, job).delete()
+
+
+@client_rule(removed=lambda patch: patch.setattr(Subscriber, "last", _of_any_run))
+def test_what_a_job_of_the_same_name_in_another_database_announces_is_not_believed(url: str, job: str) -> None:
+    """Channels know no databases."""
+    with team(url, job, recheck=30.0) as (fast, _), namesake(url, job) as (elsewhere, other):
+        fast.advance()
+        other.tick()
+        assert waits(fast)
+        Job(elsewhere, job).stop()
+        assert waits(fast)
+
+
+@client_rule(removed=lambda patch: patch.setattr(Subscriber, "last", _if_of_my_run))
+def test_of_the_messages_of_several_runs_the_last_of_mine_decides(url: str, job: str) -> None:
+    with team(url, job, recheck=30.0) as (fast, slow), namesake(url, job) as (_, other):
+        fast.advance()
+        slow.tick()
+        other.tick()
+        assert not waits(fast)
+
+
+@client_rule(removed=lambda patch: patch.setattr(Subscriber, "last", _of_any_run))
+def test_a_worker_of_a_deleted_run_is_not_admitted_by_the_next(url: str, job: str) -> None:
+    with team(url, job) as (old, _):
+        old.advance()
+        Job(url, job).delete(force=True)
+        with team(url, job) as workers:
+            for worker in workers:
+                worker.advance()
+            with pytest.raises(StateLost):
+                old.wait(timeout=10)
 
 
 def _resubscribe_only(self: Clock) -> None:

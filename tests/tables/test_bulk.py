@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import redis
-from fixtures import background, blocked
+from fixtures import background, blocked, in_database
 from remote import Remote, eventually
 
 from ssp_redis import Job, Worker
@@ -168,3 +168,25 @@ def test_staleness_lowered_to_0(together: Callable[..., list[Worker]], url: str,
     for worker, table in zip((slow, fast), tables, strict=True):
         worker.wait(20)
         assert (table.get() == 8).all()
+
+
+def test_jobs_of_one_name_in_two_databases_do_not_mix(join: Callable[..., Worker], url: str, job: str) -> None:
+    """Announcements carry tiny deltas, and channels know no databases."""
+    clocks = 40
+
+    def run(database: int, number: int) -> list[float]:
+        with join(number, workers=2, url=in_database(url, database)) as worker:
+            table = worker.table("w", np.zeros(3))
+            seen = []
+            for _ in worker.clocks(clocks):
+                seen.append(table.get()[0])
+                table.inc(np.full(3, 10.0**database))
+            return seen
+
+    runs = {(database, number): background(run, database, number) for database in (0, 1) for number in (0, 1)}
+    for (database, _), future in runs.items():
+        assert future.result(60) == [2 * clock * 10.0**database for clock in range(clocks)]
+    for database in (0, 1):
+        with Job(in_database(url, database), job) as outside:
+            assert outside.table("w").get().tolist() == [2 * clocks * 10.0**database] * 3
+            outside.delete()

@@ -14,7 +14,7 @@ from ssp_redis.store.log import Tag
 from ssp_redis.store.view import Taken
 
 from .engine import Call
-from .world import KEYS, Facts, Late, Process, base_head, by_clock, delta_head, is_base_head, parsed, version_of
+from .world import KEYS, RUN, Facts, Late, Process, base_head, by_clock, delta_head, is_base_head, parsed, version_of
 
 NO_BASE = (-1, -1)
 
@@ -113,7 +113,7 @@ class Client:
 
     @staticmethod
     def statement(process: Process) -> list[str]:
-        return ["abcdef0000000001", str(process.epoch), process.worker, str(process.incarnation), str(process.clock)]
+        return [RUN, str(process.epoch), process.worker, str(process.incarnation), str(process.clock)]
 
     def sync_call(self, process: Process) -> Call:
         """``Clock._greet``."""
@@ -164,6 +164,9 @@ class Client:
 
     def heard(self, process: Process, words: list[str]) -> Process:
         """``Clock._hear`` of one who waits, and ``Reader.overhear``."""
+        run, *words = words
+        if run != RUN:
+            return process
         if int(words[0]) != process.epoch:
             return process._replace(connected=False)
         before = process.low

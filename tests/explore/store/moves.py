@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .client import NO_BASE, Client
 from .engine import Call, Outcome, Server
-from .world import FIXED, KEYS, Late, Left, Process, World, base_head, facts
+from .world import FIXED, KEYS, RUN, Late, Left, Process, World, base_head, facts
 
 
 @dataclass(frozen=True)
@@ -395,7 +395,7 @@ def _sweeps(world: World, client: Client, process: Process) -> Move:
         becomes = world.put(worker, process._replace(step=("doubt", doubtful) if doubtful else ()))
         return Move(f"worker {worker} doubts {' '.join(doubtful)}", "sweep", worker, becomes=becomes)
     if step[0] == "doubt":
-        call = Call("read", ("abcdef0000000001", str(process.epoch), "", "-1"))
+        call = Call("read", (RUN, str(process.epoch), "", "-1"))
 
         def then(after: World, code: str, words: list[str]) -> World:
             if code != "0":

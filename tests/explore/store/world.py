@@ -16,6 +16,8 @@ from ssp_redis.store.view import Taken
 from .engine import FIXED, Call, Server
 
 KEYS = StoreKeys("", "R")
+#: The only run: the nonce of the first to join.
+RUN = "abcdef0000000001"
 _RUN = 0xABCDEF
 
 
