@@ -44,12 +44,6 @@ if stored < wanted then
     announce(more and #more < 900 and more)
   end
   stored = ARGV[6]
-  -- without tables nobody needs old tags
-  if length % 1024 == 0 and length >= 2048 and redis.call('HGET', CONFIG, 'tables') == '0' then
-    redis.call('LTRIM', LOG, -1024, -1)
-    off, length = off + length - 1024, 1024
-    redis.call('HSET', CONFIG, 'off', string.format('%.0f', off))
-  end
 end
 local answer = standing(stored)
 if known < 0 then

@@ -137,7 +137,7 @@ class Protocol:
         job.ids[worker] = Id(job.last, nonce, host, pid, clock, lease=milliseconds + job.lease)
         if job.time is None:
             job.time = milliseconds
-        job.log.append(f"j:{worker}:{job.last}:{clock}:-:")
+        self._append(f"j:{worker}:{job.last}:{clock}:-:")
         self._membership_changed()
         if not job.started:
             self._start_if(self._quorum(milliseconds))
@@ -157,14 +157,11 @@ class Protocol:
                 return "-4"
             before = job.low
             held.clock = wanted
-            job.log.append(f"t:{worker}:{incarnation}:{wanted}:{note}")
+            self._append(f"t:{worker}:{incarnation}:{wanted}:{note}")
             if job.low != before:
                 last = job.log[-min(len(job.members), 16) :]
                 pushed = f" {job.end} {' '.join(last)}" if job.staleness == 0 and note != "-:" else ""
                 self._announce(pushed if len(pushed) < 900 else "")
-            if len(job.log) >= 2048 and len(job.log) % 1024 == 0:
-                job.trimmed += len(job.log) - 1024
-                job.log = job.log[-1024:]
         answer = self._standing(held.clock)
         if known < 0:
             return answer
@@ -301,7 +298,7 @@ class Protocol:
         new.lease, new.graced = (kept.lease, kept.graced) if kept else (None, False)
         job.ids[worker] = new
         job.last = max(job.last, incarnation)
-        job.log.append(f"r:{worker}:{incarnation}:{new.clock}:-:{lost}")
+        self._append(f"r:{worker}:{incarnation}:{new.clock}:-:{lost}")
         job.floor = min(job.floor, new.clock)
         self._membership_changed()
         if not job.started:
@@ -315,7 +312,7 @@ class Protocol:
         held.why, held.lease, held.graced = why, None, False
         if why != "done" and job.reproducible == 1:
             job.reproducible = 2
-        job.log.append(f"l:{worker}:{held.incarnation}:{held.clock}:-:{why}")
+        self._append(f"l:{worker}:{held.incarnation}:{held.clock}:-:{why}")
         self._membership_changed()
 
     def _membership_changed(self) -> None:
@@ -334,6 +331,13 @@ class Protocol:
         if ready:
             job.started = 1
             job.floor = max(job.floor, job.low)
+
+    def _append(self, tag: str) -> None:
+        job = self._here()
+        job.log.append(tag)
+        if len(job.log) >= 2048 and len(job.log) % 1024 == 0:
+            job.trimmed += len(job.log) - 1024
+            job.log = job.log[-1024:]
 
     def _where(self) -> str:
         job = self._here()

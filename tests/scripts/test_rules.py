@@ -253,6 +253,18 @@ def test_every_tick_stands_in_the_log_in_order(stage: Stage) -> None:
     assert stage.log()[2:] == expected
 
 
+@rule(removed=without("*", "if length % 1024 == 0 and length >= 2048", "if false"))
+def test_the_log_of_a_job_without_tables_stays_short(stage: Stage) -> None:
+    """Whatever it is that its multiples of 1024 fall upon: here never a tick."""
+    for _ in range(600):
+        one = stage.join(0)
+        one.tick()
+        one.tick()
+        one.leave()
+    assert stage.client.llen(stage.key("log")) < 2048
+    assert int(stage.config("off")) + stage.client.llen(stage.key("log")) == 4 * 600
+
+
 # -- leases ------------------------------------------------------------------------------------------------------------
 
 
