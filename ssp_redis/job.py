@@ -374,9 +374,9 @@ class Job:
 
         def change(wire: Wire) -> None:
             while True:
-                old = wire.call("HGET", self.keys.config, field)
+                changes = wire.call("HGET", self.keys.config, "changes") or b"0"
                 try:
-                    self._scripts.configure(wire, run, field, (old or b"").decode(), value)
+                    self._scripts.configure(wire, run, field, changes.decode(), value)
                     return
                 except Refusal as refusal:
                     if refusal.code is Code.BAD and refusal.words == ["reproducible"]:

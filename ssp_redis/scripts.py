@@ -204,9 +204,9 @@ class ClockScripts:
         answer = self._leave.call(wire, run, epoch, worker, incarnation, clock, why)
         return Standing.of(answer), int(answer[8])
 
-    def configure(self, wire: Wire, run: str, field: str, old: str, new: str) -> Standing:
-        """``field``: staleness or stop."""
-        return Standing.of(self._configure.call(wire, run, field, old, new))
+    def configure(self, wire: Wire, run: str, field: str, changes: str, new: str) -> Standing:
+        """``field``: staleness or stop. ``changes``: how many there were before, as the config has it."""
+        return Standing.of(self._configure.call(wire, run, field, changes, new))
 
 
 @dataclass(frozen=True, slots=True)

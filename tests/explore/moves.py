@@ -14,6 +14,7 @@ from typing import NamedTuple
 from .engine import Call
 from .world import (
     BACKWARDS,
+    CHANGES,
     EXPIRED,
     FAR,
     FRESH_NONCE,
@@ -27,6 +28,9 @@ from .world import (
     empty,
     record,
 )
+
+#: So many changes of the configuration somebody knew of who is late.
+_BEFORE = str(int(CHANGES) - 1)
 
 
 @dataclass(frozen=True)
@@ -248,11 +252,12 @@ def _changes(world: World, bounds: Bounds) -> Iterator[Move]:
 
     for other in map(str, (*bounds.other_staleness, bounds.staleness)):
         if other != now and bounds.other_staleness:
-            yield move(f"staleness {now} becomes {other}", "staleness", now, other)
-            yield move("staleness is changed by one who thinks it another", "staleness", "77", other)
+            yield move(f"staleness {now} becomes {other}", "staleness", CHANGES, other)
+            yield move("a change of the staleness comes late", "staleness", _BEFORE, other)
     if bounds.stopping:
         flag = config["stop"]
-        yield move("the job is stopped" if flag == "0" else "the job resumes", "stop", flag, "10"[int(flag)])
+        yield move("the job is stopped" if flag == "0" else "the job resumes", "stop", CHANGES, "10"[int(flag)])
+        yield move("a stop or its end comes late", "stop", _BEFORE, "10"[int(flag)])
 
 
 def _time(world: World) -> Iterator[Move]:

@@ -9,6 +9,7 @@ from functools import cached_property
 from .engine import NOW_MS, SECONDS, Outcome, Server
 from .moves import Bounds, Move
 from .world import (
+    CHANGES,
     EXPIRED,
     LIVE,
     RECENT,
@@ -115,6 +116,14 @@ def replays_are_answered_alike(step: Step) -> str | None:
     if outcome.again != outcome.answer:
         return f"the same call again was answered {outcome.again}, not {outcome.answer}"
     return None
+
+
+def changes_are_made_once(step: Step) -> str | None:
+    """What is said late, when there were other changes, changes nothing."""
+    if step.move.kind != "configure" or not step.changed:
+        return None
+    stated = step.move.call.arguments[2]
+    return f"a change that knew of {stated} before was made after {CHANGES}" if stated != CHANGES else None
 
 
 def changes_are_published(step: Step) -> str | None:
@@ -342,6 +351,7 @@ RULES: list[Rule] = [
     refusals_write_nothing,
     the_dead_change_nothing,
     replays_are_answered_alike,
+    changes_are_made_once,
     changes_are_published,
     nobody_admissible_is_blocked,
     admission_keeps_the_bound,

@@ -189,13 +189,15 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 _INCARNATION = re.compile(rf"{SECONDS}\d{{6}}")
 _NONCE = re.compile(r"abcdef\d{10}")
 _MEMBERSHIP = "100"
+#: How many changes of the configuration there were, in every state.
+CHANGES = "100"
 _SETTLED = ("config", "clocks", "order", "ids", "leases", "graced", "runs")
 
 
 def _plain(server: Server, log: list[str]) -> list[Any]:
     config = server["config"]
-    if config and config["membership"] != _MEMBERSHIP:
-        server = server | {"config": config | {"membership": _MEMBERSHIP}}
+    if config and (config["membership"], config.get("changes")) != (_MEMBERSHIP, CHANGES):
+        server = server | {"config": config | {"membership": _MEMBERSHIP, "changes": CHANGES}}
     parts: list[Any] = [
         sorted(value.items()) if isinstance(value, dict) else value for value in map(server.__getitem__, _SETTLED)
     ]

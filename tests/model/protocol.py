@@ -41,6 +41,8 @@ class Job:
     created: int = 0
     epoch: int = 1
     membership: int = 0
+    #: By ``configure``; 0 is not written down.
+    changes: int = 0
     floor: int = 0
     stop: int = 0
     started: int = 0
@@ -128,6 +130,7 @@ class Protocol:
             new.names = {*(job.names if job else ()), new.name}
             if job is not None:
                 new.last, new.time, new.dropped = job.last, job.time, job.run
+                new.changes = job.changes
             self.job = job = new
         assert job is not None
         milliseconds = microseconds // 1000
@@ -233,17 +236,17 @@ class Protocol:
             self._announce()
         return f"{self._standing(job.ids[worker].clock)} {len(job.members)}"
 
-    def configure(self, run: str, name: str, old: str, new: str) -> str:
+    def configure(self, run: str, name: str, changes: int, new: str) -> str:
         job = self.job
         if job is None or job.run != run:
             return "-1"
-        stored = str(getattr(job, name))
-        if new != stored:
-            if old != stored:
-                return f"-8 {stored}"
+        if new != str(getattr(job, name)):
+            if changes != job.changes:
+                return f"-8 {job.changes}"
             if name == "staleness" and job.reproducible:
                 return "-12 reproducible"
             setattr(job, name, int(new))
+            job.changes += 1
             self._announce()
         return self._standing(0)
 
@@ -369,6 +372,7 @@ class Protocol:
             config[name] = getattr(job, name)
         for name in ("floor", "stop", "started", "last", "time", "reproducible", "dropped"):
             config[name] = getattr(job, name)
+        config["changes"] = job.changes or None
         members = job.members
 
         def record(known: Id) -> str:

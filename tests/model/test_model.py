@@ -157,12 +157,11 @@ class Machine(RuleBasedStateMachine):
     def leave(self, worker: str, incarnation: int, epoch: int, clock: int, why: str, data: st.DataObject) -> None:
         self.both("leave", [*self.caller(worker, incarnation, epoch, clock, data), why])
 
-    @rule(name=st.sampled_from(["staleness", "stop"]), true=st.booleans(), new=st.sampled_from(["0", "1"]))
-    def configure(self, name: str, true: bool, new: str) -> None:
+    @rule(name=st.sampled_from(["staleness", "stop"]), changes=NEAR, new=st.sampled_from(["0", "1"]))
+    def configure(self, name: str, changes: int, new: str) -> None:
         job = self.model.job
         assert job is not None
-        old = str(getattr(job, name)) if true else "77"
-        self.both("configure", [job.run, name, old, new])
+        self.both("configure", [job.run, name, max(0, job.changes + changes), new])
 
     # -- what befalls the server ---------------------------------------------------------------------------------------
 
@@ -235,7 +234,7 @@ def test_what_is_wrong_is_refused_before_anything_is_written(what: str, url: str
     join = ["1", "0", f"{1:016x}", "0", "host", "1", "", "1", "2", "", "", ""]
     joined = engine.run(Protocol().keys(), [Call("join", join, 1)])[0]
     assert joined.after is not None
-    arguments = {"join": [*join], "configure": [f"{1:016x}", "staleness", "2", "3"]}[script]
+    arguments = {"join": [*join], "configure": [f"{1:016x}", "staleness", "0", "3"]}[script]
     arguments[at] = word
     for server in (Protocol().keys(), joined.after) if script == "join" else (joined.after,):
         outcome = engine.run(server, [Call(script, arguments, 2)])[0]

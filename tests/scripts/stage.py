@@ -148,8 +148,8 @@ class Stage:
     def observe(self) -> Standing:
         return self.call("sync", self.config("run"), self.config("epoch"), "", 0, 0, -1, "-", "-", "-", 0)
 
-    def configure(self, field: str, old: int, new: int) -> Standing:
-        return self.call("configure", self.config("run"), field, old, new)
+    def configure(self, field: str, new: int, changes: int = 0) -> Standing:
+        return self.call("configure", self.config("run"), field, changes, new)
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
