@@ -189,6 +189,9 @@ class Clock:
     ) -> bool:
         """Leave the job; idempotent, quick, and silent when the server is away (the lease ends the membership then).
 
+        From a reproducible run that has started one only leaves when done: to leave early would take its deltas out of
+        the sum. The others wait for its return.
+
         Args:
             why: done or left.
             after: called when it is said, with the number of members left.
@@ -197,7 +200,8 @@ class Clock:
         """
         if self._closed:
             return True
-        if self._member and self._refused is None and forks.depth() == self._depth:
+        stays = self._member and self.reproducible and self.standing.started and why != "done"
+        if self._member and not stays and self._refused is None and forks.depth() == self._depth:
             if self.link.busy:
                 self.link.drop()  # called in the middle of an exchange, by a signal handler
             try:

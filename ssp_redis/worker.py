@@ -623,12 +623,7 @@ class Worker:
             if left == 0:
                 sweep.retire(wire, clock.keys, StoreKeys(clock.keys.prefix, clock.caller.run))
 
-        why = why or self._why
-        if clock.reproducible and why != "done" and clock.standing.started:
-            # to leave early would take its deltas out of the sum: the others wait for its return
-            clock.detach()
-            return True
-        return clock.leave(why, after, lambda: commit and store is not None and store.unpushed)
+        return clock.leave(why or self._why, after, lambda: commit and store is not None and store.unpushed)
 
     def detach(self) -> None:
         """Close the connections without leaving: the lease goes on until it runs out or somebody joins as this id."""

@@ -7,8 +7,9 @@ end
 -- Takes a member out: its clock and its committed deltas stay.
 local function depart(worker, why)
   local incarnation, rest = string.match(redis.call('HGET', IDS, worker) or '0 - - ? 0 -', '^(%d+) %S+ (.+)$')
-  if why ~= 'done' and redis.call('HGET', CONFIG, 'reproducible') == '1' then
-    redis.call('HSET', CONFIG, 'reproducible', '2')  -- the promise ends: its deltas will be missing
+  if why ~= 'done' and started == '1' and redis.call('HGET', CONFIG, 'reproducible') == '1' then
+    -- the promise ends: its deltas will be missing; before the start nobody has any
+    redis.call('HSET', CONFIG, 'reproducible', '2')
   end
   raise_floor()
   redis.call('ZREM', ORDER, worker)

@@ -313,7 +313,7 @@ class Protocol:
         job.floor = max(job.floor, job.low)
         held = job.ids[worker]
         held.why, held.lease, held.graced = why, None, False
-        if why != "done" and job.reproducible == 1:
+        if why != "done" and job.started and job.reproducible == 1:
             job.reproducible = 2
         self._append(f"l:{worker}:{held.incarnation}:{held.clock}:-:{why}")
         self._membership_changed()

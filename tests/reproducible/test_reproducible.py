@@ -14,7 +14,7 @@ import pytest
 from fixtures import background
 
 import ssp_redis
-from ssp_redis import Job, JobMismatch, UsageError
+from ssp_redis import Job, JobMismatch, UsageError, WaitTimeout
 
 SHAPES = {"tiny": (7,), "small": (257,), "large": (600, 600)}
 CLOCKS = 12
@@ -109,6 +109,26 @@ def test_nobody_is_reaped_the_others_wait_for_the_return(url: str, job: str) -> 
         assert outside.status().reproducible == "yes"
         outside.evict("0")
         assert outside.status().reproducible == "broken"
+
+
+def test_a_join_that_times_out_does_not_end_the_promise(url: str, job: str) -> None:
+    """Before the start nobody has added anything; after it, whoever comes back and gives up is waited for again."""
+    place = {"job": job, "workers": 2, "reproducible": True, "timeout": 20.0}
+    with Job(url, job) as outside:
+        with pytest.raises(WaitTimeout, match="1 of 2 joined"):
+            ssp_redis.join(url, worker=0, **place | {"timeout": 0.1})  # type: ignore[arg-type]
+        assert outside.status().reproducible == "yes"
+        joining = background(ssp_redis.join, url, worker=1, **place)
+        first, second = ssp_redis.join(url, worker=0, **place), joining.result(20)  # type: ignore[arg-type]
+        with pytest.raises(WaitTimeout, match="waits for: worker 1"):
+            first.tick(0.1)
+        first.detach()
+        with pytest.raises(WaitTimeout, match="waits for: worker 1"):
+            ssp_redis.join(url, worker=0, **place | {"timeout": 0.1})  # type: ignore[arg-type]
+        assert outside.status().reproducible == "yes"
+        assert [member.worker for member in outside.status().members] == ["0", "1"]
+        second.tick(20)
+        second.detach()
 
 
 def test_another_id_is_refused(url: str, job: str) -> None:
