@@ -31,8 +31,8 @@ local lease, before, last = tonumber(extra[1]), tonumber(extra[2]), tonumber(ext
 local caller = worker ~= ''
 local changed, restored = false, '-'
 
-if redis.call('EXISTS', LOG) == 0 then
-  return '-1'  -- evicted or deleted: a tag would stand where others have stood
+if redis.call('EXISTS', CLOCKS, IDS, LOG) < 3 then
+  return '-1'  -- evicted or deleted: without the log, a tag would stand where others have stood
 end
 if caller then
   local refused = refusal()

@@ -124,6 +124,8 @@ class Clock:
         self.on_members: Callable[[], None] | None = None
         #: Called over a connection of its own when an exchange finds that this incarnation is out.
         self.on_fenced: Callable[[Wire], None] | None = None
+        #: The same when it finds that the job's state is gone.
+        self.on_lost: Callable[[Wire], None] | None = None
         self._subscriber: Subscriber | None = None
         self._heartbeat: Heartbeat | None = None
         #: Ticks completed, as the store knows, and with those that are not flushed yet.
@@ -363,7 +365,10 @@ class Clock:
         try:
             return self._run(operation, limit)
         except Fenced:
-            self._out()
+            self._out(self.on_fenced)
+            raise
+        except StateLost:
+            self._out(self.on_lost)
             raise
 
     def _run(self, operation: Callable[[Wire], T], limit: float | None) -> T:
@@ -378,14 +383,14 @@ class Clock:
                 self.link.run(self._greet, limit)
         raise SSPError(f"job {self.keys.job} and this worker cannot agree on where they stand: is it being deleted?")
 
-    def _out(self) -> None:
-        if self.on_fenced is None:
+    def _out(self, sweep: Callable[[Wire], None] | None) -> None:
+        if sweep is None:
             return
         # it is a courtesy: whoever is out has an error to raise, and no time for others
         with contextlib.suppress(OSError, ReplyError, SSPError, Refusal):
             wire = self.endpoint.connect(self.link.patience(), "leaving")
             try:
-                self.on_fenced(wire)
+                sweep(wire)
             finally:
                 wire.close()
 

@@ -16,7 +16,7 @@ from .connection import Endpoint, Wire
 from .errors import SSPError, StateLost, TableMismatch, UsageError
 from .given import Rows, as_rows
 from .joining import Record, lost, observe
-from .keys import JobKeys, StoreKeys, check_name
+from .keys import CONTROL, JobKeys, StoreKeys, check_name
 from .link import STEP, Link, persist
 from .lua import Code, Refusal
 from .scripts import Caller, ClockScripts
@@ -38,6 +38,8 @@ T = TypeVar("T")
 
 #: Bytes up to which all rows of a sparse table are put into one array, whether they were ever touched or not.
 _MOST = 1 << 30
+#: How often a deletion looks whether more has come: it ends when nothing has.
+_LOOKS = 16
 
 
 class _Onlooker:
@@ -325,14 +327,12 @@ class Job:
         Raises:
             UsageError: it has members, and ``force`` is not given.
         """
-        if not force and self.exists():
-            members = [member.worker for member in self.status().members]
-            if members:
-                raise UsageError(
-                    f"job {self.name} has members ({', '.join(members)}): stop it first, or force the deletion"
-                )
+        if not force and (members := self._members()):
+            raise UsageError(
+                f"job {self.name} has members ({', '.join(members)}): stop it first, or force the deletion"
+            )
         self._reader = None
-        return self._link.run(lambda wire: _delete(wire, self.keys.prefix))
+        return self._link.run(lambda wire: _delete(wire, self.keys))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -350,6 +350,15 @@ class Job:
             raise self._changed(refusal) from None
         if not left:
             self._retire(run)
+
+    def _members(self) -> list[str]:
+        """The members; none where part of the job is gone, for nobody can go on with the rest."""
+        try:
+            self._reap()
+        except StateLost:
+            return []
+        reply = self._link.run(lambda wire: wire.call("ZRANGE", self.keys.order, 0, -1))
+        return sorted(member.decode() for member in reply)
 
     def _retire(self, run: str) -> None:
         """The last member did not say goodbye itself: its tables expire all the same."""
@@ -427,9 +436,25 @@ def _scan(wire: Wire, pattern: str) -> set[bytes]:
             return found
 
 
-def _delete(wire: Wire, prefix: str) -> int:
-    pattern = prefix.replace("[", "\\[") + "*"
-    doomed = sorted(_scan(wire, pattern))
-    for i in range(0, len(doomed), 1000):
-        wire.call("UNLINK", *doomed[i : i + 1000])
-    return len(doomed)
+def _delete(wire: Wire, keys: JobKeys) -> int:
+    """Delete every key of a job; returns how many there were.
+
+    The clock's keys go first and at once: from then on no script does anything. A worker in the middle of a push writes
+    the rest of it all the same, and sweeps that when its tick is refused; what it has written by then, another look
+    finds. Whoever joins meanwhile begins the job anew, and what is of its run stays.
+    """
+    count: int = wire.call("UNLINK", *(keys.prefix + name for name in CONTROL))
+    prefix = keys.prefix.encode()
+    for _ in range(_LOOKS):
+        found = _scan(wire, keys.prefix + "*")
+        # on a cluster this is refused while keys are on their way to another node, where they would not be found
+        run = wire.call("HGET", keys.config, "run")
+        if run is not None:
+            of_runs = (key for key in found if b":" in key[len(prefix) :])
+            found = {key for key in of_runs if not key.startswith(b"%b%b:" % (prefix, run))}
+        if not found:
+            break
+        doomed = sorted(found)
+        for i in range(0, len(doomed), 1000):
+            count += wire.call("UNLINK", *doomed[i : i + 1000])
+    return count

@@ -204,7 +204,10 @@ class Joiner:
                     f"name another run or job, or delete this one (ssp-redis delete {job})"
                 )
             return JobMismatch(text, field, stored, given)
-        return lost(job)
+        return StateLost(
+            f"job {job}: part of its state is gone from the server (evicted by a memory policy, or deleted by hand), "
+            f"and nobody can go on with the rest: delete that (ssp-redis delete {job}), then join anew"
+        )
 
 
 def observe(wire: Wire, scripts: ClockScripts, run: str, epoch: int) -> int:

@@ -438,7 +438,7 @@ class Worker:
             clock = self._clock
             self._store = store = Store(clock, clock.keys, clock.workers)
             clock.on_tags, clock.on_connect = store.overhear, store.doubt
-            clock.on_fenced = store.fenced
+            clock.on_fenced, clock.on_lost = store.fenced, store.orphaned
         return self._store
 
     def _renewal(self) -> int:

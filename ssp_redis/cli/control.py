@@ -6,6 +6,7 @@ import click
 
 from ssp_redis import Job
 from ssp_redis.cli.exits import Failure
+from ssp_redis.cli.format import counted
 from ssp_redis.cli.naming import job_and_ids, job_before, job_named, needed, the_job
 from ssp_redis.cli.options import TWINS, Staleness, option, staleness_out, url_option
 from ssp_redis.config import resolve_url
@@ -78,13 +79,14 @@ def delete(job: str | None, url: str | None, force: bool) -> None:
     """Delete a job: its clocks, its tables, everything."""
     name = needed(job)
     view = Job(resolve_url(url), name)
-    if not view.exists():
+    there = view.exists()
+    try:
+        count = view.delete(force=force)
+    except UsageError as error:
+        raise Failure(f"{error} (ssp-redis stop {name}, ssp-redis delete --force {name})") from None
+    if there:
+        click.echo(f"job {name} deleted")
+    elif count:
+        click.echo(f"job {name} was gone but for {counted(count, 'key')}: deleted")
+    else:
         click.echo(f"no job {name!r} on this server: nothing to delete")
-        return
-    members = [member.worker for member in view.status().members]
-    if members and not force:
-        raise Failure(
-            f"job {name} has workers at work ({', '.join(members)}): stop it first (ssp-redis stop {name}), or --force"
-        )
-    view.delete(force=force)
-    click.echo(f"job {name} deleted")

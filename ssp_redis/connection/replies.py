@@ -38,7 +38,7 @@ _CURES = {
     "CLUSTERDOWN": "the cluster is down",
     "TRYAGAIN": "the job's slot has been on its way to another node of the cluster for too long",
     "MOVED": "this server is a node of a cluster: give redis+cluster://HOST:PORT",
-    "ASK": "this server is a node of a cluster: give redis+cluster://HOST:PORT",
+    "ASK": "the job's slot is on its way to another node of the cluster: try again (and give redis+cluster://HOST:PORT)",
     "NOCLUSTER": "this server is no cluster: give redis://HOST:PORT",
 }
 

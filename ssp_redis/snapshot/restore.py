@@ -135,7 +135,7 @@ class Restorer:
     def _check(self, present: _Present) -> None:
         job, run = self._keys.job, self._wanted.run
         stored, given = present.config.get("name", "-"), run or self._name(present)
-        if present.members:
+        if present.members and present.config:
             raise JobMismatch(
                 f"job {job} has members ({', '.join(present.members)}): nothing is restored under their hands; stop or "
                 "evict them first, or restore into another job",
@@ -236,8 +236,8 @@ class Restorer:
             raise self._other_schema(refusal.words[0])
         if refusal.code is Code.LOST:
             raise StateLost(
-                f"job {self._keys.job}: part of its state is gone from the server; delete the rest first, with "
-                "ssp_redis.Job(url, name).delete(), or restore into another job"
+                f"job {self._keys.job}: part of its state is gone from the server; delete the rest first (ssp-redis "
+                f"delete {self._keys.job}), or restore into another job"
             )
         raise SSPError(f"job {self._keys.job} cannot be restored: {refusal}")
 

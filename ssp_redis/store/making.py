@@ -11,6 +11,7 @@ from .layout import Layout
 from .push import register
 from .reader import Reader
 from .ring import Ring
+from .sparse.layout import RowLayout
 from .view import Array, View, as_bytes
 
 
@@ -18,6 +19,8 @@ class Writer(Reader):
     """A reader that also writes: it has a ring, by whose name what it leaves behind is found."""
 
     ring: Ring
+    #: The table that was made here last.
+    making: Layout | RowLayout | None = None
 
     def overtaken(self, share: str, refusal: Refusal) -> None:
         """A commit was refused because somebody was faster: take over which base stands now. Else it is raised."""
@@ -66,6 +69,7 @@ def send_scratch(
 
 def _make(store: Writer, wire: Wire, layout: Layout, init: Array, workers: int) -> None:
     _check_memory(wire, layout, workers)
+    store.making = layout
     blocks = range(layout.blocks)
     headers = [base_header(layout.block(block), 0, 0, 0) for block in blocks]
     values = init.reshape(-1).astype(layout.stored, copy=False)

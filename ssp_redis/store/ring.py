@@ -28,6 +28,11 @@ class Ring:
         self._next: dict[int, int] = {}
         self._taken: dict[tuple[int, int], int] = {}
 
+    def last_names(self) -> set[str]:
+        """This ring and the one before, to which something may have been on its way when it was given up."""
+        numbers = (self.number - 1, self.number)
+        return {f"{self.worker}:{self.incarnation}:{number}" for number in numbers if number >= 0}
+
     def slot(self, table: int, slots: int) -> int:
         """The slot whose turn it is."""
         return self._next.get(table, 0) % slots

@@ -16,6 +16,7 @@ from .making import Writer, create
 from .push import TablePush
 from .ring import Ring
 from .sparse import folding as rows
+from .sparse import sweep as rows_sweep
 from .sparse.push import RowPush
 from .sparse.view import RowView
 from .view import Array, View
@@ -185,10 +186,19 @@ class Store(Writer):
 
         One that was frozen in a push writes the rest of it when it wakes, to a ring whose name is gone.
         """
-        own = f"{self.ring.worker}:{self.ring.incarnation}:"
-        names = {f"{own}{number}" for number in (self.ring.number - 1, self.ring.number) if number >= 0}
+        names = self.ring.last_names()
         self._sweep_own(wire, names, names)
         sweep.retire(wire, self.job, self.keys)
+
+    def orphaned(self, wire: Wire) -> None:
+        """The job's state is gone: where that is all of the run, what was under way here is in nobody's list."""
+        if wire.call("HGET", self.job.config, "run") == self.host.caller.run.encode():
+            return  # part of it is there, and stays as it is until somebody deletes it
+        tables = [view.layout for view in self.opened()]
+        names = sorted(self.ring.last_names())
+        sweep.delete_rings(wire, self.keys, names, [*tables, *([self.making] if self.making is not None else [])])
+        for rowed in self.sparse.values():
+            rows_sweep.delete_pushed(wire, self.keys, rowed, names)
 
     def _sweep_own(self, wire: Wire, names: set[str], doubtful: set[str]) -> None:
         read = self.scripts.read(wire, self.host.caller.run, None, "", -1)

@@ -27,12 +27,18 @@ def rings(wire: Wire, keys: StoreKeys) -> set[str]:
     return {ring.decode() for ring in wire.call("SMEMBERS", keys.rings)}
 
 
-def delete_rings(wire: Wire, keys: StoreKeys, names: Iterable[str]) -> list[str]:
+def delete_rings(
+    wire: Wire, keys: StoreKeys, names: Iterable[str], tables: list[Layout | RowLayout] | None = None
+) -> list[str]:
     """Delete the slots of rings that no tag refers to any more, and the scratch of their incarnations.
+
+    Args:
+        tables: which there are; None: those that the run's list has.
 
     Returns those whose names were in the list, from which they are taken.
     """
-    tables, removed = layouts(wire, keys), []
+    tables = layouts(wire, keys) if tables is None else tables
+    removed = []
     for ring in names:
         incarnation = int(ring.split(":")[1])
         doomed = []

@@ -108,6 +108,16 @@ def test_a_key_that_a_memory_policy_took_is_state_lost(
             second.tick(timeout=5)
 
 
+@pytest.mark.parametrize("key", ["clocks", "ids", "log"])
+def test_a_status_without_a_key_that_a_memory_policy_took_is_state_lost(
+    join: Callable[..., Worker], url: str, client: redis.Redis, job: str, key: str
+) -> None:
+    join(0)
+    client.delete(f"ssp:{{{job}}}:{key}")
+    with pytest.raises(StateLost):
+        Job(url, job).status()
+
+
 def test_a_log_that_a_memory_policy_took_is_not_begun_anew(
     join: Callable[..., Worker], together: Callable[..., list[Worker]], url: str, client: redis.Redis, job: str
 ) -> None:

@@ -6,12 +6,15 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import redis
 from click.testing import CliRunner
 from commands import Run
 
-from ssp_redis import Evicted, Job, join
+from ssp_redis import Evicted, Job, StateLost, join
 from ssp_redis.cli import main
+from ssp_redis.keys import CONTROL
 
 
 def test_evict_removes_a_worker_and_says_so(ssp: Run, url: str, job: str) -> None:
@@ -93,11 +96,34 @@ def test_a_higher_staleness_wakes_whoever_it_admits(ssp: Run, url: str, job: str
 def test_delete_refuses_while_workers_are_at_work_unless_forced(ssp: Run, url: str, job: str) -> None:
     worker = join(url, job=job, worker="a")
     done = ssp("delete", job, "--url", url, code=1)
-    assert "workers at work (a)" in done.err
-    assert "--force" in done.err
+    assert f"job {job} has members (a): stop it first" in done.err
+    assert f"ssp-redis delete --force {job}" in done.err
     assert ssp("delete", job, "--url", url, "--force").out == f"job {job} deleted\n"
     worker.detach()
     assert "nothing to delete" in ssp("delete", "--job", job, "--url", url).out
+
+
+@pytest.mark.parametrize(
+    ("key", "force"),
+    [(key, False) for key in ("config", "clocks", "ids", "log", "runs")]
+    + [(key, True) for key in CONTROL if key != "graced"],
+)
+def test_a_job_of_which_part_is_gone_is_deleted_by_the_command_that_the_error_names(
+    ssp: Run, url: str, job: str, client: redis.Redis, key: str, force: bool
+) -> None:
+    worker = join(url, job=job, worker="a")
+    worker.table("w", np.zeros(3)).inc(np.ones(3))
+    worker.tick()
+    worker.detach() if force else worker.leave()
+    assert client.delete(f"ssp:{{{job}}}:{key}")
+    if key in ("config", "clocks", "ids", "log"):
+        for run in (None, "fresh") if key == "config" else (None,):
+            with pytest.raises(StateLost, match=f"ssp-redis delete {job}"):
+                join(url, job=job, worker="a", run=run, timeout=5)
+    done = ssp("delete", job, *(["--force"] if force else []), "--url", url)
+    assert ("was gone but for" if key == "config" else "deleted") in done.out
+    assert client.keys(f"ssp:{{{job}}}*") == []
+    join(url, job=job, worker="a", timeout=5).leave()
 
 
 def test_delete_never_guesses_which_job(ssp: Run, own_server: Any) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clusters import Cluster
+from clusters import Cluster, slot_of
 from crews import TABLES, Crew
+from fixtures import background, blocked
 from remote import Remote, eventually
 
 import ssp_redis
@@ -161,6 +162,27 @@ def test_a_migration_that_does_not_end_is_named(cluster: Cluster) -> None:
         cluster.end_migration("stuck", source, target)
         assert worker.tick() == 2
         assert set(table.get()) == {2.0}
+
+
+def test_a_job_that_is_deleted_while_its_slot_moves_leaves_nothing(cluster: Cluster) -> None:
+    worker = ssp_redis.join(cluster.url, job="moved-away", worker=0, lease=30.0)
+    table = worker.table("w", np.zeros(300_000))
+    for _ in range(6):
+        table.inc(np.ones(300_000))
+        worker.tick()
+    worker.detach()
+    source = cluster.owner("moved-away")
+    target = next(node for node in cluster.masters if node is not source)
+    cluster.begin_migration("moved-away", target)
+    cluster.migrate_keys("moved-away", source, target, most=3)
+    before = source.errors("TRYAGAIN") + source.errors("ASK")
+    deleting = background(Job(cluster.url, "moved-away", timeout=30.0).delete, force=True)
+    eventually(lambda: source.errors("TRYAGAIN") + source.errors("ASK") > before)
+    assert blocked(deleting)
+    cluster.end_migration("moved-away", source, target)
+    deleting.result(30)
+    for node in (source, target):
+        assert node.do("CLUSTER", "COUNTKEYSINSLOT", slot_of("moved-away")) == 0
 
 
 class TestUrls:

@@ -65,6 +65,7 @@ def _open(reader: Reader, name: str, claim: Claim) -> RowView:
 
 
 def _make(store: Store, wire: Wire, layout: RowLayout) -> None:
+    store.making = layout
     shares = range(layout.shares)
     scratch = [store.keys.scratch(layout.number, share, store.host.caller.incarnation) for share in shares]
     words = register(store.keys, store.ring)

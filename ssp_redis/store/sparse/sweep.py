@@ -8,6 +8,7 @@ from ...connection import Wire, command
 from ...keys import StoreKeys
 from ..blob import HEADER_SIZE, rows_of
 from .layout import RowLayout
+from .view import RowView
 
 
 def ring_keys(wire: Wire, keys: StoreKeys, layout: RowLayout, ring: str) -> list[str]:
@@ -20,6 +21,16 @@ def ring_keys(wire: Wire, keys: StoreKeys, layout: RowLayout, ring: str) -> list
         pieces = len(layout.pieces(rows_of(header)))
         found += [keys.slot(layout.number, piece, ring, slot) for piece in range(pieces)]
     return found
+
+
+def delete_pushed(wire: Wire, keys: StoreKeys, view: RowView, rings: Iterable[str]) -> None:
+    """Delete the pieces of the delta that is being pushed, also where the first, which tells how many, is gone."""
+    if view.frozen is None:
+        return
+    pieces = range(len(view.layout.pieces(len(view.frozen.numbers))))
+    for ring in rings:
+        for slot in range(view.layout.slots):
+            wire.call("UNLINK", *(keys.slot(view.layout.number, piece, ring, slot) for piece in pieces))
 
 
 def every(wire: Wire, keys: StoreKeys, layout: RowLayout, rings: Iterable[str]) -> list[str]:
