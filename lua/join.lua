@@ -130,7 +130,7 @@ else
   redis.call('ZADD', ORDER, text, worker)
   redis.call('HSET', IDS, worker, table.concat({holder, '-', nonce, host, pid, '-'}, ' '))
   redis.call('ZADD', LEASES, string.format('%.0f', ms + lease), worker)
-  redis.call('SREM', GRACED, worker)
+  redis.call('ZREM', GRACED, worker)
   redis.call('HSET', CONFIG, 'last', holder)
   if not config[11] then
     redis.call('HSET', CONFIG, 'time', string.format('%.0f', ms))

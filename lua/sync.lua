@@ -102,12 +102,13 @@ if caller then
 end
 
 -- A long silence of everybody, or a clock that ran backwards, is the server's fault (frozen, failed over) and not the
--- members': they get a new lease, each once until it speaks again, else a slow caller would keep the dead alive.
+-- members': they get a new lease, each once until it speaks again, else a slow caller would keep the dead alive. The
+-- lease before tells when they were heard of.
 local gap = now - before
 if gap > lease / 2 or gap < 0 then
   local leases = redis.call('ZRANGE', LEASES, 0, -1, 'WITHSCORES')
   for i = 1, #leases, 2 do
-    if redis.call('SADD', GRACED, leases[i]) == 1 or tonumber(leases[i + 1]) > now + lease then
+    if redis.call('ZADD', GRACED, 'NX', leases[i + 1], leases[i]) == 1 or tonumber(leases[i + 1]) > now + lease then
       redis.call('ZADD', LEASES, string.format('%.0f', now + lease), leases[i])
     end
   end
@@ -116,7 +117,7 @@ redis.call('HSET', CONFIG, 'time', string.format('%.0f', now))
 -- the caller's lease before anybody's is judged: it speaks, so it lives
 if caller then
   redis.call('ZADD', LEASES, string.format('%.0f', now + lease), worker)
-  redis.call('SREM', GRACED, worker)
+  redis.call('ZREM', GRACED, worker)
 end
 -- in a reproducible run the others wait for the return of whoever is missing
 for _, dead in ipairs(redis.call('HGET', CONFIG, 'reproducible') == '1' and {} or redis.call('ZRANGEBYSCORE', LEASES, '-inf', string.format('%.0f', now))) do

@@ -17,24 +17,29 @@ class Crowd:
     """The members of a job."""
 
     count: int
+    #: Of them, those that have not been heard of since their lease was renewed for a silence of the server.
+    silent: int
     #: The slowest first, not all of them.
     slowest: list[Blocker]
 
 
 def look(wire: Wire, keys: JobKeys, lease: float) -> Crowd:
     """Read the members; ``lease`` (seconds) tells from an expiry when its holder was last heard of."""
-    low, leases, moment, count = wire.call_all(
+    low, leases, graced, moment, count = wire.call_all(
         [
             command("ZRANGE", keys.order, 0, _NAMED - 1, "WITHSCORES"),
             command("ZRANGE", keys.leases, 0, -1, "WITHSCORES"),
+            command("ZRANGE", keys.graced, 0, -1, "WITHSCORES"),
             command("TIME"),
             command("ZCARD", keys.order),
         ]
     )
     now = int(moment[0]) + int(moment[1]) / 1e6
-    expiry = {leases[i]: float(leases[i + 1]) / 1000 for i in range(0, len(leases), 2)}
+    known = [*leases, *graced]  # a lease that was renewed tells nothing; the one before does
+    expiry = {known[i]: float(known[i + 1]) / 1000 for i in range(0, len(known), 2)}
     return Crowd(
         int(count),
+        len(graced) // 2,
         [
             Blocker(
                 low[i].decode(),

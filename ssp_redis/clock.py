@@ -42,6 +42,7 @@ from .link import STEP, Link, persist
 from .lua import Code, Refusal, words
 from .scripts import Caller, ClockScripts, Joined, Standing, Synced, Tags
 from .signals import held_back
+from .silence import settle
 from .subscriber import Subscriber
 
 T = TypeVar("T")
@@ -158,6 +159,8 @@ class Clock:
                 # before anything is read or written: what changes after this is heard
                 with contextlib.suppress(OSError):
                     self._subscriber = Subscriber(self.endpoint, self.keys.min, self.link.patience())
+                if self.settings.run:  # which can begin only when nobody is left in the one before
+                    settle(self.link, self.keys, self.scripts, timeout, self.settings.run)
                 self._adopt(*self.link.run(joiner))
                 self._heartbeat = Heartbeat(
                     self.endpoint, self.scripts, self.lease, self._statement, self._note_refusal

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .config import UNSET, Unset, parse_count, parse_seconds, parse_staleness, resolve_url
+from .config import UNSET, Unset, check_timeout, parse_count, parse_seconds, parse_staleness, resolve_url
 from .connection import Endpoint, Wire
 from .errors import SSPError, StateLost, TableMismatch, UsageError
 from .given import Rows, as_rows
@@ -20,6 +20,7 @@ from .keys import CONTROL, JobKeys, StoreKeys, check_name
 from .link import STEP, Link, persist
 from .lua import Code, Refusal
 from .scripts import Caller, ClockScripts
+from .silence import settle
 from .snapshot import file
 from .snapshot.restore import Restorer, Wanted
 from .snapshot.state import Snapshot
@@ -287,6 +288,7 @@ class Job:
         workers: int | None = None,
         staleness: float | Unset | None = UNSET,
         lease: float | None = None,
+        timeout: float | None = None,
     ) -> JobStatus:
         """Begin a new run with the tables and clocks of a snapshot; the job is made if there is none.
 
@@ -300,10 +302,12 @@ class Job:
                 there is no job, as the file has it.
             staleness: as for :func:`ssp_redis.join`.
             lease: seconds.
+            timeout: seconds to wait where the members may all be dead, and have a lease; None: as long as that lasts.
 
         Raises:
             UsageError: the file is damaged, or something else. Nothing was sent.
             JobMismatch: the job has members, or the name was used. Nothing was changed.
+            WaitTimeout: none of the members has been heard of, and their leases last for longer than ``timeout``.
         """
         snapshot = file.load(path)
         wanted = Wanted(
@@ -312,8 +316,10 @@ class Job:
             None if isinstance(staleness, Unset) else parse_staleness(staleness),
             None if lease is None else parse_seconds("lease", lease, 0.05),
         )
+        timeout = check_timeout(timeout)
         if self.exists():
             self._reap()
+        settle(self._link, self.keys, self._scripts, timeout)
         try:
             Restorer(self._link, self.keys, snapshot, wanted)()
             self._reader = None
@@ -321,16 +327,20 @@ class Job:
         except Refusal as refusal:
             raise self._changed(refusal) from None
 
-    def delete(self, *, force: bool = False) -> int:
+    def delete(self, *, force: bool = False, timeout: float | None = None) -> int:
         """Delete every key of the job; returns how many there were.
+
+        Args:
+            force: also when it has members; their next call raises :class:`StateLost`.
+            timeout: seconds to wait where the members may all be dead, and have a lease; None: as long as that lasts.
 
         Raises:
             UsageError: it has members, and ``force`` is not given.
+            WaitTimeout: none of them has been heard of, and their leases last for longer than ``timeout``.
         """
-        if not force and (members := self._members()):
-            raise UsageError(
-                f"job {self.name} has members ({', '.join(members)}): stop it first, or force the deletion"
-            )
+        if not force and (members := settle(self._link, self.keys, self._scripts, check_timeout(timeout))):
+            names = ", ".join(member.worker for member in members)
+            raise UsageError(f"job {self.name} has members ({names}): stop it first, or force the deletion")
         self._reader = None
         return self._link.run(lambda wire: _delete(wire, self.keys))
 
@@ -345,20 +355,11 @@ class Job:
     def _reap(self) -> None:
         run, epoch = self._current()
         try:
-            left = self._link.run(lambda wire: observe(wire, self._scripts, run, epoch))
+            left = self._link.run(lambda wire: observe(wire, self._scripts, run, epoch)).members
         except Refusal as refusal:
             raise self._changed(refusal) from None
         if not left:
             self._retire(run)
-
-    def _members(self) -> list[str]:
-        """The members; none where part of the job is gone, for nobody can go on with the rest."""
-        try:
-            self._reap()
-        except StateLost:
-            return []
-        reply = self._link.run(lambda wire: wire.call("ZRANGE", self.keys.order, 0, -1))
-        return sorted(member.decode() for member in reply)
 
     def _retire(self, run: str) -> None:
         """The last member did not say goodbye itself: its tables expire all the same."""

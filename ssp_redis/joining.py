@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import secrets
@@ -16,7 +15,7 @@ from .connection import Wire
 from .errors import JobMismatch, SSPError, StateLost
 from .keys import JobKeys, fit_name
 from .lua import SCHEMA, Code, Refusal
-from .scripts import Caller, ClockScripts, Joined
+from .scripts import Caller, ClockScripts, Joined, Synced
 
 #: Why a holder is gone, or not yet seen to be, that did not leave by itself.
 _LOST = ("-", "lost", "evicted")
@@ -109,8 +108,6 @@ class Joiner:
             JobMismatch: the job was created with other values, or the named run cannot begin.
             StateLost: part of the job's keys are gone.
         """
-        if self._settings.run:
-            self._reap(wire)
         while True:
             if self._attempt is None:
                 self._attempt = self._choose(wire)
@@ -168,13 +165,6 @@ class Joiner:
             "" if settings.reproducible is None else str(int(settings.reproducible)),
         )
 
-    def _reap(self, wire: Wire) -> None:
-        """A run can begin only when nobody is left in the one before: let the dead be noticed first."""
-        run, epoch = wire.call("HMGET", self._keys.config, "run", "epoch")
-        if run is not None:
-            with contextlib.suppress(Refusal):  # the run may be replaced between the two
-                observe(wire, self._scripts, run.decode(), int(epoch))
-
     def _failure(self, refusal: Refusal) -> SSPError:
         job = self._settings.job
         if refusal.code is Code.SCHEMA:
@@ -204,20 +194,18 @@ class Joiner:
                     f"name another run or job, or delete this one (ssp-redis delete {job})"
                 )
             return JobMismatch(text, field, stored, given)
-        return StateLost(
-            f"job {job}: part of its state is gone from the server (evicted by a memory policy, or deleted by hand), "
-            f"and nobody can go on with the rest: delete that (ssp-redis delete {job}), then join anew"
-        )
+        return lost(job)
 
 
-def observe(wire: Wire, scripts: ClockScripts, run: str, epoch: int) -> int:
-    """Sync without being a member: whoever's lease has run out is removed. Returns how many members are left."""
-    return scripts.sync(wire, Caller(run, epoch, "", 0, "-", "-", 0), 0, -1, "").members
+def observe(wire: Wire, scripts: ClockScripts, run: str, epoch: int) -> Synced:
+    """Sync without being a member: whoever's lease has run out is removed."""
+    return scripts.sync(wire, Caller(run, epoch, "", 0, "-", "-", 0), 0, -1, "")
 
 
 def lost(job: str) -> StateLost:
-    """The exception for a job whose keys are gone."""
+    """The exception for a job whose keys are gone, or some of them."""
     return StateLost(
         f"job {job}: its state is gone from the server (deleted, flushed, evicted by a memory policy, or not on disk "
-        "when the server restarted); nothing starts again from zero by itself: join anew to begin afresh"
+        "when the server restarted); nothing starts again from zero by itself: if part of it is left, delete that "
+        f"(ssp-redis delete {job}), then join anew to begin afresh"
     )

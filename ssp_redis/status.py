@@ -85,13 +85,14 @@ class JobStatus:
 
 def read_status(wire: Wire, keys: JobKeys, tables: list[TableStatus]) -> JobStatus | None:
     """Read a job at one moment; None when there is no such job."""
-    config, clocks, ids, leases, order, moment = wire.call_all(
+    config, clocks, ids, leases, graced, order, moment = wire.call_all(
         [
             command("MULTI"),
             command("HGETALL", keys.config),
             command("HGETALL", keys.clocks),
             command("HGETALL", keys.ids),
             command("ZRANGE", keys.leases, 0, -1, "WITHSCORES"),
+            command("ZRANGE", keys.graced, 0, -1, "WITHSCORES"),
             command("ZRANGE", keys.order, 0, -1, "WITHSCORES"),
             command("TIME"),
             command("EXEC"),
@@ -103,6 +104,8 @@ def read_status(wire: Wire, keys: JobKeys, tables: list[TableStatus]) -> JobStat
     lease = int(setting["lease"]) / 1000
     now = int(moment[0]) + int(moment[1]) / 1e6
     expiry = {worker: float(score) / 1000 for worker, score in _pairs(leases)}
+    # where a lease was renewed for a silence of the server, the one before tells when its holder was heard of
+    asked = expiry | {worker: float(score) / 1000 for worker, score in _pairs(graced)}
     clock_of = {worker: int(clock) for worker, clock in _pairs(clocks)}
     records = {worker: Record.of(text) for worker, text in _pairs(ids)}
     low = int(setting["floor"])
@@ -110,7 +113,7 @@ def read_status(wire: Wire, keys: JobKeys, tables: list[TableStatus]) -> JobStat
         low = min((int(score) for _, score in _pairs(order)), default=low)
     members, bound = [], int(setting["staleness"])
     for worker, clock in _pairs(order):
-        record, left = records[worker], expiry.get(worker, now) - now
+        record = records[worker]
         members.append(
             MemberStatus(
                 worker.decode(),
@@ -119,8 +122,8 @@ def read_status(wire: Wire, keys: JobKeys, tables: list[TableStatus]) -> JobStat
                 record.host,
                 record.pid,
                 record.incarnation,
-                max(0.0, lease - left),
-                max(0.0, left),
+                max(0.0, lease + now - asked.get(worker, now)),
+                max(0.0, expiry.get(worker, now) - now),
                 setting["started"] != "1" or 0 <= bound < int(clock) - low,
             )
         )

@@ -72,7 +72,8 @@ def join(
         staleness: clocks that a worker may be ahead of the slowest; 0 bulk-synchronous, None or inf asynchronous.
             Default 0.
         lease: seconds a silent member is waited for. Default 10.
-        run: name of the run; another one than the job's begins from zero, when nobody is left in the old one.
+        run: name of the run; another one than the job's begins from zero, when nobody is left in the old one. Where
+            none of its members has been heard of, this waits until their leases have run out.
         timeout: seconds to wait at the most, None: for ever.
         retain: seconds that a job without members is kept. Default 7 days.
         refresh: clocks after which a read is renewed even if it could still serve: fresher reads converge better

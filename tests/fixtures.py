@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import redis
 from proxy import Proxy
 from remote import Remote, environment
 
@@ -54,6 +55,13 @@ def no_environment_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in set(os.environ) - set(environment()):
         if name != "SSP_REDIS_TEST_SERVER":
             monkeypatch.delenv(name)
+
+
+def long_ago(client: redis.Redis, job: str, seconds: int) -> None:
+    """Nobody has been heard of for so long: as if they had all been killed then, or the server frozen."""
+    client.hincrby(f"ssp:{{{job}}}:config", "time", -1000 * seconds)
+    for worker in client.zrange(leases := f"ssp:{{{job}}}:leases", 0, -1):
+        client.zincrby(leases, -1000 * seconds, worker)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ local function depart(worker, why)
   raise_floor()
   redis.call('ZREM', ORDER, worker)
   redis.call('ZREM', LEASES, worker)
-  redis.call('SREM', GRACED, worker)
+  redis.call('ZREM', GRACED, worker)
   redis.call('HSET', IDS, worker, incarnation .. ' ' .. why .. ' ' .. rest)
   append(table.concat({'l', worker, incarnation, redis.call('HGET', CLOCKS, worker) or '0', '-', why}, ':'))
   raise_floor()
@@ -31,7 +31,7 @@ end
 -- The quorum counts members that have spoken within their lease: who died while it waited for the others is none of it.
 local function quorum(now, workers)
   local count = redis.call('ZCOUNT', LEASES, '(' .. string.format('%.0f', now), '+inf')
-  for _, silent in ipairs(redis.call('SMEMBERS', GRACED)) do
+  for _, silent in ipairs(redis.call('ZRANGE', GRACED, 0, -1)) do
     if tonumber(redis.call('ZSCORE', LEASES, silent) or 0) > now then
       count = count - 1
     end

@@ -76,7 +76,10 @@ def set_(job: str | None, url: str | None, staleness: float) -> None:
 @url_option
 @option("--force", is_flag=True, help="Also when workers are at work on it; they fail with StateLost.")
 def delete(job: str | None, url: str | None, force: bool) -> None:
-    """Delete a job: its clocks, its tables, everything."""
+    """Delete a job: its clocks, its tables, everything.
+
+    Refused while it has workers. Where none of them has been heard of, it waits until their leases have run out.
+    """
     name = needed(job)
     view = Job(resolve_url(url), name)
     there = view.exists()

@@ -84,7 +84,7 @@ def restore(
 
     On this server or another, for any number of workers: each goes on at its clock, a new one enters at the min clock.
     Quorum, staleness and lease are the job's, or, where there is no such job yet, the file's. Refused while the job has
-    workers.
+    workers; where none of them has been heard of, it waits until their leases have run out.
     """
     name = needed(job)
     with Job(resolve_url(url), name) as view:

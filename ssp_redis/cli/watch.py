@@ -11,6 +11,7 @@ import click
 from ssp_redis import Job
 from ssp_redis.cli import exits
 from ssp_redis.cli.fleet import Child, Fleet
+from ssp_redis.cli.format import seconds
 from ssp_redis.cli.progress import Board
 from ssp_redis.errors import SSPError
 from ssp_redis.keys import fit_name
@@ -79,7 +80,10 @@ def refuse_a_running_job(url: str, name: str) -> None:
     here = fit_name(socket.gethostname())
     live = [member for member in members if member.host != here or _alive(member.pid)]
     if live:
-        who = ", ".join(f"worker {member.worker} (pid {member.pid} on {member.host})" for member in live[:3])
+        who = ", ".join(
+            f"worker {member.worker} (pid {member.pid} on {member.host}, last seen {seconds(member.last_seen)} ago)"
+            for member in live[:3]
+        )
         raise exits.Failure(
             f"job {name} is running: {who}{', …' if len(live) > 3 else ''}. Name another one with --job, add workers "
             f"to this one with `ssp-redis worker --job {name}`, or end it with `ssp-redis stop --job {name}`."

@@ -11,6 +11,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 from commands import Run
+from fixtures import long_ago
 
 from ssp_redis import Evicted, Job, StateLost, join
 from ssp_redis.cli import main
@@ -101,6 +102,17 @@ def test_delete_refuses_while_workers_are_at_work_unless_forced(ssp: Run, url: s
     assert ssp("delete", job, "--url", url, "--force").out == f"job {job} deleted\n"
     worker.detach()
     assert "nothing to delete" in ssp("delete", "--job", job, "--url", url).out
+
+
+def test_delete_waits_for_workers_that_may_be_dead_and_says_so(
+    ssp: Run, url: str, job: str, client: redis.Redis
+) -> None:
+    join(url, job=job, worker="a", lease=1).detach()
+    long_ago(client, job, 60)
+    done = ssp("delete", job, "--url", url)
+    assert done.out == f"job {job} deleted\n"
+    assert f"job {job} has members that may be dead" in done.err
+    assert "worker a at clock 0, last seen 6" in done.err
 
 
 @pytest.mark.parametrize(

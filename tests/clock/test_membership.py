@@ -10,12 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import redis
-from fixtures import background, blocked
+from fixtures import background, blocked, long_ago
 from remote import Remote, RemoteError, eventually
 
 import ssp_redis
@@ -226,6 +227,20 @@ class TestLease:
         child.kill()
         eventually(lambda: members_of(url, job) == [], seconds=1.5)
 
+    def test_a_lease_that_was_renewed_does_not_say_that_its_holder_was_heard_of(
+        self, together: Together, url: str, job: str, client: redis.Redis
+    ) -> None:
+        first, second = together(2, lease=30.0, recheck=0.05)
+        first.advance()
+        second.detach()
+        long_ago(client, job, 60)
+        with pytest.raises(WaitTimeout, match=r"worker 1 at clock 0, last seen 6\d.\d s ago"):
+            first.wait(timeout=0.3)
+        members = {member.worker: member for member in Job(url, job).status().members}
+        assert members["0"].last_seen < 10
+        assert 60 <= members["1"].last_seen < 90
+        assert 0 < members["1"].expires_in <= 30
+
 
 class TestEviction:
     def test_frees_the_others_and_tells_the_evicted(self, together: Together, url: str, job: str) -> None:
@@ -431,6 +446,43 @@ class TestRuns:
                 return None
 
         assert eventually(begin, seconds=2).clock == 0
+
+    @pytest.mark.parametrize("act", ["join", "delete", "restore"])
+    def test_members_that_died_long_ago_are_waited_for_once_more_and_not_refused(
+        self, join: Join, url: str, job: str, client: redis.Redis, tmp_path: Path, act: str
+    ) -> None:
+        """Whoever looks first after a silence cannot tell whether they, or the server, were away."""
+        with Job(url, job) as view:
+
+            def call(timeout: float | None) -> object:
+                if act == "join":
+                    return join(0, run="two", timeout=timeout).clock == 0
+                if act == "delete":
+                    return view.delete(timeout=timeout)
+                return view.restore(tmp_path / "s.npz", timeout=timeout)
+
+            join(0, lease=1.5).detach()
+            view.snapshot(tmp_path / "s.npz")
+            long_ago(client, job, 60)
+            with pytest.raises(WaitTimeout, match=r"worker 0 at clock 0, last seen 6\d.\d s ago: wait for that"):
+                call(0.1)
+            begun = time.monotonic()
+            assert call(None if act != "join" else 20.0)
+            assert time.monotonic() - begun < 10
+
+    @pytest.mark.parametrize("reproducible", [False, True])
+    def test_members_that_speak_after_a_silence_are_refused(
+        self, join: Join, url: str, job: str, client: redis.Redis, reproducible: bool
+    ) -> None:
+        """In a reproducible run also those that do not: they are waited for until they return."""
+        join(0, lease=60.0 if reproducible else 0.9, reproducible=reproducible)
+        long_ago(client, job, 90)
+        with pytest.raises(JobMismatch, match="run two cannot begin"):
+            join(0, run="two")
+        long_ago(client, job, 90)
+        with pytest.raises(UsageError, match="has members"):
+            Job(url, job).delete()
+        assert members_of(url, job) == ["0"]
 
     def test_a_worker_of_the_old_run_is_refused(self, join: Join, url: str, job: str) -> None:
         old = join(0, run="one")

@@ -20,7 +20,7 @@ from ssp_redis.lua import source
 SCRIPTS = ("join", "tick", "sync", "leave", "configure")
 
 #: How each key is written back and read; the rest are hashes.
-_KINDS = {"order": "zset", "leases": "zset", "log": "list", "graced": "set", "runs": "set"}
+_KINDS = {"order": "zset", "leases": "zset", "log": "list", "graced": "zset", "runs": "set"}
 
 #: TIME in every state: whole seconds, and the microseconds that each state counts up, so that incarnations differ.
 SECONDS = 2_000_000_000

@@ -88,7 +88,7 @@ FAULTS = [
     Fault("a frozen server is not noticed", "the living are not reaped", TIME,
           without("sync", "if gap > lease / 2 or gap < 0 then", "if false then")),
     Fault("a slow caller keeps the dead alive for ever", "the dead are reaped", TIME,
-          without("sync", "redis.call('SADD', GRACED, leases[i]) == 1", "redis.call('SADD', GRACED, leases[i]) >= 0")),
+          without("sync", "leases[i + 1], leases[i]) == 1", "leases[i + 1], leases[i]) >= 0")),
     Fault("a late duplicate of a join supersedes its successor", "joins are fenced and resume", JOINING,
           without("join", "not replay and (tonumber(holder) or 0) ~= known", "false")),
     Fault("a replayed join is a new one", "replays are answered alike", JOINING,

@@ -102,7 +102,7 @@ def empty(workers: int, left: Left) -> World:
     """Nobody has joined, there is no job."""
     ids = [str(number) for number in range(workers)]
     names = ("config", "clocks", "order", "ids", "leases", "graced", "runs")
-    server: Server = {name: [] if name in ("graced", "runs") else {} for name in names} | {"log": [], "expires": 0}
+    server: Server = {name: [] if name == "runs" else {} for name in names} | {"log": [], "expires": 0}
     return World(server, dict.fromkeys(ids), dict.fromkeys(ids), left)
 
 
@@ -207,8 +207,7 @@ def _plain(server: Server, log: list[str]) -> list[Any]:
 def _server(parts: list[Any]) -> Server:
     *settled, log, expires = parts
     server: Server = {
-        name: value if name in ("graced", "runs") else dict(value)
-        for name, value in zip(_SETTLED, settled, strict=True)
+        name: value if name == "runs" else dict(value) for name, value in zip(_SETTLED, settled, strict=True)
     }
     server["log"], server["expires"] = log, expires
     return server

@@ -23,8 +23,8 @@ class Id:
     restored: tuple[int, int] | None = None
     #: ms; None for those who are no members.
     lease: int | None = None
-    #: Has a silence of the server been forgiven since it spoke?
-    graced: bool = False
+    #: When its lease would have run out, had not a silence of the server been forgiven since it spoke.
+    graced: int | None = None
 
 
 @dataclass
@@ -202,12 +202,14 @@ class Protocol:
         gap = now - job.time
         for member in job.members.values():
             if member.lease is not None and (gap > job.lease / 2 or gap < 0):
-                if not member.graced or member.lease > now + job.lease:
+                before, first = member.lease, member.graced is None
+                if first or before > now + job.lease:
                     member.lease = now + job.lease
-                member.graced = True
+                if first:
+                    member.graced = before
         job.time = now
         if worker:
-            job.ids[worker].lease, job.ids[worker].graced = now + job.lease, False
+            job.ids[worker].lease, job.ids[worker].graced = now + job.lease, None
         expired = sorted(
             ((member.lease or 0, name) for name, member in job.members.items() if (member.lease or 0) <= now)
         )
@@ -298,7 +300,7 @@ class Protocol:
             lost = min(lost, held.restored[1])
         kept = held if held and held.why == "-" else None
         new = Id(incarnation, nonce, host, pid, max(stored, clock), restored=(job.epoch, lost))
-        new.lease, new.graced = (kept.lease, kept.graced) if kept else (None, False)
+        new.lease, new.graced = (kept.lease, kept.graced) if kept else (None, None)
         job.ids[worker] = new
         job.last = max(job.last, incarnation)
         self._append(f"r:{worker}:{incarnation}:{new.clock}:-:{lost}")
@@ -312,7 +314,7 @@ class Protocol:
         job = self._here()
         job.floor = max(job.floor, job.low)
         held = job.ids[worker]
-        held.why, held.lease, held.graced = why, None, False
+        held.why, held.lease, held.graced = why, None, None
         if why != "done" and job.started and job.reproducible == 1:
             job.reproducible = 2
         self._append(f"l:{worker}:{held.incarnation}:{held.clock}:-:{why}")
@@ -326,7 +328,7 @@ class Protocol:
     def _quorum(self, now: int) -> bool:
         """Are so many members there that have spoken within their lease?"""
         job = self._here()
-        spoken = [known for known in job.members.values() if (known.lease or 0) > now and not known.graced]
+        spoken = [known for known in job.members.values() if (known.lease or 0) > now and known.graced is None]
         return len(spoken) >= job.workers
 
     def _start_if(self, ready: bool) -> None:
@@ -365,8 +367,8 @@ class Protocol:
         """The keys as the scripts keep them."""
         job = self.job
         if job is None:
-            empty = {key: {} for key in ("config", "clocks", "order", "ids", "leases")}
-            return empty | {"log": [], "graced": [], "runs": [], "expires": 0}
+            empty = {key: {} for key in ("config", "clocks", "order", "ids", "leases", "graced")}
+            return empty | {"log": [], "runs": [], "expires": 0}
         config = {"schema": "1", "off": job.trimmed, "tables": 0}
         for name in ("run", "name", "epoch", "membership", "workers", "created", "staleness", "lease", "retain"):
             config[name] = getattr(job, name)
@@ -386,7 +388,7 @@ class Protocol:
             "ids": {worker: record(known) for worker, known in job.ids.items()},
             "leases": {worker: str(known.lease) for worker, known in members.items()},
             "log": list(job.log),
-            "graced": sorted(worker for worker, known in members.items() if known.graced),
+            "graced": {worker: str(known.graced) for worker, known in members.items() if known.graced is not None},
             "runs": sorted(job.names),
             "expires": 0 if members else 1,
         }

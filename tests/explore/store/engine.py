@@ -19,7 +19,7 @@ from ..engine import SECONDS, keys_of
 SCRIPTS = ("join", "tick", "sync", "leave", "read", "commit", "claim", "publish")
 #: Keys that are always there, and those of which some may be.
 FIXED = (*CONTROL, "bases", "tables", "rings")
-_KINDS = {"order": "zset", "leases": "zset", "log": "list", "graced": "set", "runs": "set", "rings": "set"}
+_KINDS = {"order": "zset", "leases": "zset", "log": "list", "graced": "zset", "runs": "set", "rings": "set"}
 
 _FRAME = """
 local state, moves = cjson.decode(ARGV[1]), cjson.decode(ARGV[2])
