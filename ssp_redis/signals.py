@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import FrameType
 
 
 @contextmanager
@@ -14,16 +15,27 @@ def held_back() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers run in the main thread alone
         return
-    handlers, came = {}, []
+    handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
+    came: list[int] = []
+    holding = True
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        if holding:
+            came.append(signum)
+        else:
+            handlers[signum](signum, frame)
+
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             handler = signal.getsignal(number)
             if callable(handler):
                 handlers[number] = handler
-                signal.signal(number, lambda signum, frame: came.append(signum))
+                signal.signal(number, note)
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for signum in came:
-            signal.raise_signal(signum)
+        holding = False  # a handler that is back may keep the next one from it: `note` does as well
+        with ExitStack() as last:  # the last first, and each whatever another raises
+            for signum in came:
+                last.callback(signal.raise_signal, signum)
+            for signum, handler in handlers.items():
+                last.callback(signal.signal, signum, handler)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import pytest
@@ -47,6 +51,27 @@ def blocked(future: Future[Any], seconds: float = 0.1) -> bool:
 def in_database(url: str, number: int) -> str:
     """Another database of the same server. What is left there, nobody clears."""
     return f"{url}{'&' if '?' in url else '?'}db={number}"
+
+
+@contextmanager
+def sigint_at(line: int, traced: Callable[[CodeType], bool]) -> Iterator[list[int]]:
+    """SIGINT when this thread comes to so many lines of the code that is ``traced``. Gives how many it has come to."""
+    seen = [0]
+
+    def trace(frame: FrameType, event: str, arg: Any) -> Any:
+        if not traced(frame.f_code):
+            return trace if event == "call" else None
+        if event == "line":
+            seen[0] += 1
+            if seen[0] == line:
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield seen
+    finally:
+        sys.settrace(None)
 
 
 @pytest.fixture(autouse=True)
