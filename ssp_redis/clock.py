@@ -115,6 +115,8 @@ class Clock:
         self.waits = Waits()
         #: What the server acknowledged and forgot, as far as this worker knew of it.
         self.losses: list[Loss] = []
+        #: How many of them the log has named, and, of a strict worker, errors.
+        self._logged = self._told = 0
         #: Called after a new epoch with (first lost clock, clock); returns what became of the deltas.
         self.on_rollback: Callable[[int, int], list[Loss]] = lambda first, clock: []
         #: Called on every new connection: what is at its other end may have forgotten what this worker knows of.
@@ -206,14 +208,17 @@ class Clock:
         if self._closed:
             return True
         stays = self._member and self.reproducible and self.standing.started and why != "done"
-        if self._member and not stays and self._refused is None and forks.depth() == self._depth:
+        while self._member and not stays and self._refused is None and forks.depth() == self._depth:
             if self.link.busy:
                 self.link.drop()  # called in the middle of an exchange, by a signal handler
             try:
                 if not self.run(lambda wire: self._say_leave(wire, why, after, owes), limit=min(2.0, self.link.limit)):
                     return False
+            except RolledBack:
+                continue  # the log has told it: that it leaves has not been said yet
             except (SSPError, Refusal) as error:
                 logger.warning("worker %s could not say that it leaves: %s", self.caller.worker, error)
+            break
         self.detach()
         return True
 
@@ -309,13 +314,15 @@ class Clock:
             raise self.failure(refusal) from None
         if synced.standing.epoch == self.caller.epoch and synced.restored == self._restored:
             self._reconcile(synced)
-            return
-        with held_back():  # half of it done would leave out deltas that can still be pushed again
-            losses = self._reconcile(synced)
-        self._tell(losses)
+        else:
+            try:
+                with held_back():  # half of it done would leave out deltas that can still be pushed again
+                    self._reconcile(synced)
+            finally:
+                self._log()  # Ctrl-C comes as the block ends
+        self._tell()
 
-    def _reconcile(self, synced: Synced) -> list[Loss]:
-        losses: list[Loss] = []
+    def _reconcile(self, synced: Synced) -> None:
         pending, standing = self._pending, synced.standing
         fresh = standing.epoch != self.caller.epoch
         restored = synced.restored != self._restored
@@ -328,12 +335,10 @@ class Clock:
         if fresh or restored:
             self._restored = synced.restored
             first = int(synced.restored.split(":")[1]) if restored else self.clock
-            losses = self.on_rollback(first, self.clock)
-            self.losses += losses
+            self.losses += self.on_rollback(first, self.clock)
             self._rebase(standing.clock)
         self._note(standing)
         self.next_expiry = synced.next_expiry
-        return losses
 
     def _rebase(self, clock: int) -> None:
         """After a rollback the store may be ahead under this id, by ticks of a process that this one had superseded.
@@ -349,14 +354,21 @@ class Clock:
     def note_losses(self, losses: list[Loss]) -> None:
         """Name what the server acknowledged and forgot: in the log, in the accounting, and if strict as an error."""
         self.losses += losses
-        self._tell(losses)
+        self._tell()
 
-    def _tell(self, losses: list[Loss]) -> None:
-        for loss in losses:
+    def _log(self) -> None:
+        for loss in self.losses[self._logged :]:
             logger.warning("job %s: the server was rolled back: %s", self.keys.job, loss)
-        if losses and self.settings.strict:
+            self._logged += 1
+
+    def _tell(self) -> None:
+        self._log()
+        if self.settings.strict and (losses := self.losses[self._told :]):
             named = "; ".join(map(str, losses))
-            raise RolledBack(f"job {self.keys.job}: the server forgot what it had acknowledged: {named}", losses)
+            told = f"job {self.keys.job}: the server forgot what it had acknowledged: {named}"
+            error = RolledBack(told, losses)
+            self._told = len(self.losses)  # not before: an interruption leaves it to the next exchange
+            raise error
 
     def sync(self) -> None:
         """Heartbeat and re-check over the command connection."""

@@ -248,10 +248,12 @@ class Store(Writer):
 
     def inquest(self) -> list[Loss]:
         """After a rollback: whose ticks had been seen here and are gone, though nobody has restored them."""
-        suspect, self._suspect = self._suspect, None
+        suspect = self._suspect
         if not suspect:
             return []
         clocks = self.host.run(lambda wire: wire.call("HMGET", self.job.clocks, *suspect))
+        if self._suspect is suspect:  # else it went back once more meanwhile
+            self._suspect = None
         return [
             Loss(worker, int(stored or 0), seen - 1, False)
             for (worker, seen), stored in zip(suspect.items(), clocks, strict=True)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import signal
-import sys
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import CodeType
 from typing import Any
 
 import numpy as np
-from fixtures import Past
+import pytest
+from fixtures import Past, sigint_at
 
-from ssp_redis import Worker
+from ssp_redis import RolledBack, Worker
 
 Join = Callable[..., Worker]
-_NAMES = {"_greet", "_reconcile", "rolled_back", "_rolled_back", "forget", "_rebase", "add", "renew", "_tell"}
+#: What a worker does then: what signals wait for, and what is around it.
+_HELD = {"_reconcile", "rolled_back", "_rolled_back", "forget", "_rebase", "add", "renew"}
+_NAMES = {*_HELD, "_greet", "_log"}
+
+
+def of(names: set[str]) -> Callable[[CodeType], bool]:
+    return lambda code: code.co_name in names and "ssp_redis" in code.co_filename
 
 
 def interrupted(join: Join, past: Past, job: str, line: int) -> bool:
@@ -39,25 +45,8 @@ def interrupted(join: Join, past: Past, job: str, line: int) -> bool:
     for _ in range(3):
         push()
     past.return_to_it()
-    seen = [0]
-
-    def trace(frame: FrameType, event: str, arg: Any) -> Any:
-        code = frame.f_code
-        if code.co_name not in _NAMES or "ssp_redis" not in code.co_filename:
-            return trace if event == "call" else None
-        if event == "line":
-            seen[0] += 1
-            if seen[0] == line:
-                signal.raise_signal(signal.SIGINT)
-        return trace
-
-    sys.settrace(trace)
-    try:
+    with sigint_at(line, of({*_NAMES, "_tell"})) as seen, contextlib.suppress(KeyboardInterrupt):
         worker.members  # noqa: B018 - something that asks the server
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(None)
     worker.tick()
     assert read() == [4.0 - float(worker.stats()["lost_clocks"])] * 3, (line, worker.losses)
     assert worker.stats()["lost_clocks"] == 0
@@ -69,5 +58,43 @@ def test_nothing_that_is_held_is_left_out(join: Join, new_server: Any, tmp_path:
     past = Past(new_server, tmp_path)
     line, step = 1, 7
     while interrupted(join, past, f"j{line}", line):
+        line += step
+    assert line > 5 * step
+
+
+def told(join: Join, past: Past, job: str, line: int, names: set[str], log: pytest.LogCaptureFixture) -> bool:
+    """The same with a strict worker: it is told of its loss once. Was there such a line?"""
+    worker = join(0, url=past.url, job=job, staleness=None, strict=True)
+    table = worker.table("w", np.zeros(100))
+    worker.tick()
+    past.remember()
+    for _ in range(2):
+        table.inc(np.ones(100))
+        worker.tick()
+    past.return_to_it()
+    log.clear()
+    line_of_log = f"job {job}: the server was rolled back: worker 0, clocks 1..2"
+    errors: list[RolledBack] = []
+    with sigint_at(line, of(names)) as seen:
+        for _ in range(3):
+            try:
+                worker.members  # noqa: B018
+            except KeyboardInterrupt:
+                assert names != _HELD or line_of_log in log.text
+            except RolledBack as error:
+                errors.append(error)
+    assert [error.lost for error in errors] == [worker.losses]
+    assert line_of_log in log.text
+    worker.leave()
+    return seen[0] >= line
+
+
+@pytest.mark.parametrize("names", [_HELD, _NAMES], ids=["while signals wait", "at any line"])
+def test_a_loss_is_told_though_it_is_interrupted(
+    join: Join, new_server: Any, tmp_path: Path, names: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    past = Past(new_server, tmp_path)
+    line, step = 1, 7
+    while told(join, past, f"j{line}", line, names, caplog):
         line += step
     assert line > 5 * step
