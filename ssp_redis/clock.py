@@ -143,6 +143,8 @@ class Clock:
         self._waited = 0
         #: While blocked: milliseconds after which whoever holds the min is to be taken out, 0 for never.
         self._tired = 0
+        #: When the next sync of a wait that is not over is due (monotonic); None: no wait has begun.
+        self._check: float | None = None
         self._deferred: list[Callable[[], object]] = []
 
     # -- joining and leaving -----------------------------------------------------------------------------------------
@@ -564,39 +566,43 @@ class Clock:
             self._catch_up()
 
     def _listen(self, deadline: float | None, lead: int | None, joining: bool, quiet: bool) -> None:
-        if self._subscriber is None:
-            self._resubscribe()
         recheck = min(self.settings.recheck, self.settings.progress_timeout or math.inf)
-        check = time.monotonic() + recheck
+        check = time.monotonic() + recheck if self._check is None else self._check
+        # Whatever ends this early (Ctrl-C) owes a sync: what was on its way may have been lost with it.
+        self._check = 0.0
+        looked = False
         while not self._enough(lead):
             if self.standing.stopped:
                 if joining:
-                    return
+                    break
                 raise self.stopped()
             self.usable()
             now = time.monotonic()
-            if deadline is not None and now >= deadline:
+            if looked and deadline is not None and now >= deadline:
+                self._check = check  # the same wait goes on with the next call
                 if quiet:
                     return
                 raise self._timed_out(lead)
-            if now >= check:
+            looked = True
+            if now >= check or self._subscriber is None:
                 # covers lost messages, half-open sockets, frozen servers, and members whose lease has run out
                 known = self.standing
-                self.sync()
-                self._doubt(known)
+                if self._subscriber is None:
+                    self._resubscribe()
+                else:
+                    self.sync()
+                    self._doubt(known)
                 expiry = self.next_expiry
                 check = time.monotonic() + min(recheck, recheck if expiry is None else expiry + 0.001)
                 continue
-            if self._subscriber is None:
-                self._resubscribe()
-                continue
             try:
-                message = self._subscriber.last(min(check, deadline or check) - now, self.caller.run)
+                message = self._subscriber.last(max(0.0, min(check, deadline or check) - now), self.caller.run)
             except (OSError, ReplyError):
                 self._resubscribe()
                 continue
             if message is not None:
                 self._hear(message)
+        self._check = None
 
     def _doubt(self, known: Standing) -> None:
         """Close a subscription on which nothing came of what a re-check found changed: it may lead to a server that is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import signal
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 import redis
-from fixtures import background, blocked
+from fixtures import background, blocked, sigint_at
 from proxy import PASS, Fate, Proxy
 from remote import Remote, RemoteError, eventually
 
@@ -106,6 +107,21 @@ def test_a_timeout_of_zero_only_looks(together: Together) -> None:
     with pytest.raises(WaitTimeout):
         fast.tick(timeout=0)
     assert time.monotonic() - begun < 1.0
+
+
+def test_who_asks_again_and_again_is_admitted(together: Together) -> None:
+    fast, slow = together(2, staleness=0)
+    with pytest.raises(WaitTimeout):
+        fast.tick(timeout=0.01)
+    slow.tick(timeout=5)
+    eventually(lambda: _admitted(fast, 0))
+
+
+def _admitted(worker: Worker, timeout: float) -> bool:
+    with contextlib.suppress(WaitTimeout):
+        worker.wait(timeout)
+        return True
+    return False
 
 
 def test_a_barrier_waits_until_all_are_as_far(together: Together) -> None:
@@ -290,6 +306,18 @@ def test_a_notification_that_never_comes_is_covered_by_the_recheck(
     assert time.monotonic() - begun < 1.0
 
 
+def test_the_recheck_comes_also_where_each_call_is_shorter(proxy: Proxy, join: Callable[..., Worker]) -> None:
+    joining = background(join, 1, workers=2, staleness=0)
+    fast = join(0, workers=2, staleness=0, recheck=1.0, url=proxy.url)
+    waiting = background(fast.tick, 0.2)
+    assert blocked(waiting)
+    proxy.mute(b"SUBSCRIBE")
+    with pytest.raises(WaitTimeout):
+        waiting.result(5)
+    joining.result(10).tick(timeout=5)
+    eventually(lambda: _admitted(fast, 0.05), seconds=5.0)
+
+
 def test_a_subscription_that_leads_nowhere_costs_one_recheck_and_not_one_each_clock(
     proxy: Proxy, join: Callable[..., Worker]
 ) -> None:
@@ -350,6 +378,28 @@ class TestInterruption:
             other.tick(timeout=5) if clock % 2 else other.advance()
             child.do("worker.wait(timeout=5)")
             assert child.do("worker.members") == ["0", "1"]
+
+    @pytest.mark.parametrize("subscription", ["stands", "is lost"])
+    def test_what_it_kept_from_being_heard_is_asked_for(
+        self, together: Together, client: redis.Redis, subscription: str
+    ) -> None:
+        """Ctrl-C at any line of a wait: the same call again need not wait for the re-check."""
+        fast, slow = together(2, staleness=0, recheck=30.0)
+        files = ("ssp_redis/clock.py", "ssp_redis/subscriber.py")
+        line, met = 0, True
+        while met:
+            line += 1
+            with contextlib.suppress(WaitTimeout):
+                fast.tick(timeout=0)
+            if subscription == "is lost":
+                client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            slow.tick(timeout=5)
+            with sigint_at(line, lambda code: code.co_filename.endswith(files)) as seen:
+                with contextlib.suppress(KeyboardInterrupt):
+                    fast.wait(timeout=5)
+            fast.wait(timeout=5)
+            met = seen[0] >= line
+        assert line > 20
 
     def test_ctrl_c_at_any_moment_of_a_tick(self, remote: Callable[..., Remote], url: str, job: str) -> None:
         child = remote()
