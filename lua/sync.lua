@@ -10,13 +10,15 @@
 --   ARGV[1] run  ARGV[2] epoch  ARGV[3] worker ("" for an observer, who only reaps)  ARGV[4] incarnation
 --   ARGV[5] clock the caller knows  ARGV[6] log position it knows (-1: none)  ARGV[7] the tag at that position
 --   ARGV[8] nonce  ARGV[9] host  ARGV[10] pid   (as joined, to restore a record that was rolled back)
---   ARGV[11] ms (empty or left out: never): the caller is blocked, and if the min does not move for so long from the first such
---     call on, whoever holds it is evicted
+--   ARGV[11] ms (empty or left out: never): the caller is blocked, and if the min does not move for so long from the
+--     first such call on, whoever has held it since then is evicted
+--   ARGV[12] clocks that the caller may lead by until it is blocked (empty or left out: the staleness; 0 in a barrier)
 -- Output: one line
 --   0 epoch min staleness membership stop started clock end members next restored position tag
---     `next`: ms until the earliest lease of another member runs out (-1: none); `restored`: "-", or "epoch:clock" when
---     this incarnation was last restored after a rollback: its deltas from that clock on were not in the store when
---     that epoch began; `position tag`: the last entry of the log ("-1 -" when it is empty).
+--     `next`: ms until the earliest lease of another member runs out, or the time that ARGV[11] gives who holds the min
+--     (-1: neither); `restored`: "-", or "epoch:clock" when this incarnation was last restored after a rollback: its
+--     deltas from that clock on were not in the store when that epoch began; `position tag`: the last entry of the log
+--     ("-1 -" when it is empty).
 --   -1 | -2 host pid | -3 why   refused (lua/README.md, codes)
 -- Event: min, when a member was removed or an epoch began.
 
@@ -97,6 +99,7 @@ if caller then
     for i = 1, #KEYS - 1 do
       redis.call('PERSIST', KEYS[i])
     end
+    redis.call('HDEL', CONFIG, 'still')  -- members may have fallen back to the min
     changed = true
   end
 end
@@ -106,6 +109,7 @@ end
 -- lease before tells when they were heard of.
 local gap = now - before
 if gap > lease / 2 or gap < 0 then
+  redis.call('HDEL', CONFIG, 'still')
   local leases = redis.call('ZRANGE', LEASES, 0, -1, 'WITHSCORES')
   for i = 1, #leases, 2 do
     if redis.call('ZADD', GRACED, 'NX', leases[i + 1], leases[i]) == 1 or tonumber(leases[i + 1]) > now + lease then
@@ -129,29 +133,35 @@ if started == '0' and quorum(now, tonumber(extra[4])) then
   start()
   changed = true
 end
--- Who beats but no longer ticks holds up whoever has run ahead as far as it may. Others are not hurt by a long step.
-local patience = tonumber(ARGV[11] or '') or 0
-if caller and patience > 0 and started == '1' and tonumber(staleness) >= 0 and stored - lowest() > tonumber(staleness)
+-- Who beats but no longer ticks holds up whoever has run ahead as far as it may; others are not hurt by a long step.
+-- Who has come to the min since its time began, a newcomer or a successor, has a higher incarnation than `newest`.
+local patience, bound = tonumber(ARGV[11] or '') or 0, tonumber(ARGV[12] or '') or tonumber(staleness)
+local due
+if caller and patience > 0 and started == '1' and bound >= 0 and stored - lowest() > bound
   and redis.call('HGET', CONFIG, 'reproducible') ~= '1' then
-  local at, since = string.match(redis.call('HGET', CONFIG, 'still') or '', '^(%d+) (%d+)$')
-  if at ~= low or gap > lease / 2 or gap < 0 then
-    redis.call('HSET', CONFIG, 'still', string.format('%s %.0f', low, now))
-  elseif now - tonumber(since) >= patience then
-    for _, stuck in ipairs(redis.call('ZRANGEBYSCORE', ORDER, low, low)) do
-      depart(stuck, 'evicted')
-      changed = true
+  local at, since, newest = string.match(redis.call('HGET', CONFIG, 'still') or '', '^(%d+) (%d+) (%d+)$')
+  local known = at == low
+  due = known and tonumber(since) + patience - now or 0
+  if due <= 0 then
+    for _, holder in ipairs(known and redis.call('ZRANGEBYSCORE', ORDER, low, low) or {}) do
+      if tonumber(string.match(redis.call('HGET', IDS, holder) or '0', '^%d+')) <= tonumber(newest) then
+        depart(holder, 'evicted')
+        changed = true
+      end
     end
+    due = stored - lowest() > bound and patience or nil
+    redis.call('HSET', CONFIG, 'still', string.format('%s %.0f %.0f', low, now, last))
   end
 end
 if changed then
   announce()
 end
 
-local next_expiry = -1
 local first = redis.call('ZRANGE', LEASES, 0, 1, 'WITHSCORES')
 local score = first[1] ~= worker and first[2] or first[4]
-if score then
-  next_expiry = tonumber(score) - now
+local following = score and tonumber(score) - now or -1
+if due and (not score or due < following) then
+  following = due
 end
-return string.format('%s %.0f %.0f %s %s', standing(math.max(stored, 0)), redis.call('ZCARD', ORDER), next_expiry,
+return string.format('%s %.0f %.0f %s %s', standing(math.max(stored, 0)), redis.call('ZCARD', ORDER), following,
   restored, last_entry())

@@ -141,8 +141,8 @@ class Clock:
         self._pid = os.getpid()
         self._restored = "-"
         self._waited = 0
-        #: While blocked: milliseconds after which whoever holds the min is to be taken out, 0 for never.
-        self._tired = 0
+        #: While blocked: ms after which whoever holds the min is to be taken out, 0 for never, and the lead allowed.
+        self._tired: tuple[int, int | None] = (0, None)
         #: When the next sync of a wait that is not over is due (monotonic); None: no wait has begun.
         self._check: float | None = None
         self._deferred: list[Callable[[], object]] = []
@@ -311,7 +311,7 @@ class Clock:
     def _greet(self, wire: Wire) -> None:
         """Sync: first on every new connection, and whenever the store and this worker disagree."""
         try:
-            synced = self.scripts.sync(wire, *self._statement(), self._tired)
+            synced = self.scripts.sync(wire, *self._statement(), *self._tired)
         except Refusal as refusal:
             raise self.failure(refusal) from None
         if synced.standing.epoch == self.caller.epoch and synced.restored == self._restored:
@@ -555,18 +555,19 @@ class Clock:
         standing = self.standing
         if not (self._enough(lead) or (joining and standing.stopped)):
             begun = time.monotonic()
-            self._tired = round(1000 * (self.settings.progress_timeout or 0))
+            self._tired = (round(1000 * (self.settings.progress_timeout or 0)), lead)
             try:
                 self._listen(deadline, lead, joining, quiet)
             finally:
-                self._tired = 0
+                self._tired = (0, None)
                 self.waits.waits += not quiet
                 self.waits.seconds += time.monotonic() - begun
         if self._deferred:
             self._catch_up()
 
     def _listen(self, deadline: float | None, lead: int | None, joining: bool, quiet: bool) -> None:
-        recheck = min(self.settings.recheck, self.settings.progress_timeout or math.inf)
+        # the time of whoever holds the min begins with the first look
+        recheck = min(self.settings.recheck, (self.settings.progress_timeout or math.inf) / 4)
         check = time.monotonic() + recheck if self._check is None else self._check
         # Whatever ends this early (Ctrl-C) owes a sync: what was on its way may have been lost with it.
         self._check = 0.0

@@ -69,7 +69,7 @@ class Synced:
 
     standing: Standing
     members: int
-    #: Seconds until the earliest lease of another member runs out; None when there is no other.
+    #: Seconds until the earliest lease of another member runs out, or the patience with who blocks; None: neither.
     next_expiry: float | None
     #: "-", or "epoch:clock": deltas from that clock on were not in the store when that epoch began.
     restored: str
@@ -176,8 +176,22 @@ class ClockScripts:
         others, tags = answer[8], answer[9:]
         return standing, Tags(known, None if others == "-" else int(others), None if tags == ["!"] else tags)
 
-    def sync(self, wire: Wire, caller: Caller, clock: int, position: int, tag: str, tired: int = 0) -> Synced:
-        """``caller.worker`` "" is an observer. ``tired``: ms after which who blocks the caller is evicted, 0: never."""
+    def sync(
+        self,
+        wire: Wire,
+        caller: Caller,
+        clock: int,
+        position: int,
+        tag: str,
+        tired: int = 0,
+        lead: int | None = None,
+    ) -> Synced:
+        """``caller.worker`` "" is an observer.
+
+        Args:
+            tired: ms after which who blocks the caller is evicted, 0: never.
+            lead: clocks that the caller may be ahead before it is blocked; None: the staleness.
+        """
         answer = self._sync.call(
             wire,
             caller.run,
@@ -190,7 +204,7 @@ class ClockScripts:
             caller.nonce,
             caller.host,
             caller.pid,
-            *((tired,) if tired else ()),
+            *((tired, "" if lead is None else lead) if tired else ()),
         )
         members, expiry, restored, at, tag = answer[8:]
         left = int(expiry)

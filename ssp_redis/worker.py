@@ -87,7 +87,8 @@ def join(
             (clock, worker), the ids are fixed, and whoever is missing is waited for until it returns or is evicted,
             which ends the promise. Programs must seed by clock.
         progress_timeout: seconds after which this worker, while it is blocked by a min that does not move, evicts
-            whoever holds that min: one that is alive and has stopped ticking. None: never. Longer than any step.
+            whoever has held that min for so long: one that is alive and has stopped ticking. It counts from its first
+            look, a quarter of that time after it was blocked, at most 2 s. None: never. Longer than any step.
         strict: raise :class:`RolledBack` when the server forgot what it had acknowledged (else: logged and counted).
 
     Raises:

@@ -605,6 +605,35 @@ class TestProgress:
         with pytest.raises(Evicted):
             stuck.tick()
 
+    @pytest.mark.parametrize("staleness", [1, math.inf])
+    def test_in_a_barrier_too(self, together: Together, url: str, job: str, staleness: float) -> None:
+        _, ahead = together(2, staleness=staleness, progress_timeout=0.3)
+        ahead.tick()
+        ahead.barrier(timeout=10)
+        assert members_of(url, job) == ["1"]
+
+    def test_when_the_time_is_up_and_not_at_the_recheck_after_it(self, together: Together) -> None:
+        _, ahead = together(2, progress_timeout=1.5, recheck=1.0)
+        begun = time.monotonic()
+        ahead.tick(timeout=10)
+        assert 1.5 <= time.monotonic() - begun < 2.6
+
+    @pytest.mark.parametrize("new", [0, 2])
+    def test_who_has_just_come_has_a_time_of_its_own(
+        self, together: Together, join: Join, client: redis.Redis, url: str, job: str, new: int
+    ) -> None:
+        """A newcomer enters at the min; so does the stuck one, restarted under its id."""
+        stuck, ahead = together(2, progress_timeout=2.0)
+        waiting = background(ahead.tick, 20)
+        still = eventually(lambda: client.hget(f"ssp:{{{job}}}:config", "still"))
+        worker = join(new)
+        eventually(lambda: client.hget(f"ssp:{{{job}}}:config", "still") != still)
+        assert members_of(url, job) == sorted({"1", str(new)})
+        worker.tick(timeout=10)
+        waiting.result(5)
+        with pytest.raises(Superseded if new == 0 else Evicted):
+            stuck.tick()
+
     def test_it_may_join_again(self, together: Together, join: Join) -> None:
         stuck, ahead = together(2, progress_timeout=0.2)
         ahead.tick(timeout=10)

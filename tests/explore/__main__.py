@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("--window", type=int, default=4, help="changes that a rollback undoes at most")
     parser.add_argument("--cuts", type=int, default=1, help="how often the log's tail alone is lost")
     parser.add_argument("--joined", action="store_true", help="begin with everybody joined")
+    parser.add_argument("--patience", action="store_true", help="the blocked evict whoever holds the min for long")
     for name in ("time", "leaving", "evicting", "stopping", "runs"):
         parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=True)
     options = vars(parser.parse_args())

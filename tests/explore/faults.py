@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .engine import shipped
 from .moves import Bounds, Client
@@ -55,6 +55,7 @@ CLOCKS = Bounds(joined=True, starts=0, time=False, leaving=False, evicting=False
 LEAVING = Bounds(joined=True, starts=1, time=False)
 JOINING = Bounds(starts=2, clocks=1, time=False, leaving=False, evicting=False)
 TIME = Bounds(joined=True, starts=0, leaving=False, evicting=False)
+PATIENCE = Bounds(joined=True, starts=1, clocks=1, time=False, leaving=False, evicting=False, patience=True)
 FALLING = Bounds(joined=True, starts=0, time=False, leaving=False, evicting=False, rollbacks=1, cuts=1, window=3)
 FALLING_EARLY = Bounds(starts=1, staleness=1, time=False, leaving=False, evicting=False, rollbacks=1)
 CHANGING = Bounds(joined=True, starts=0, time=False, leaving=False, evicting=False, other_staleness=(1,))
@@ -89,6 +90,12 @@ FAULTS = [
           without("sync", "if gap > lease / 2 or gap < 0 then", "if false then")),
     Fault("a slow caller keeps the dead alive for ever", "the dead are reaped", TIME,
           without("sync", "leases[i + 1], leases[i]) == 1", "leases[i + 1], leases[i]) >= 0")),
+    Fault("who has just come is evicted for another's standing still", "the living are not reaped", PATIENCE,
+          without("sync", "<= tonumber(newest)", "<= math.huge")),
+    Fault("the time of who holds the min does not begin anew when it moves", "the living are not reaped",
+          replace(PATIENCE, clocks=2), without("sync", "local known = at == low", "local known = at")),
+    Fault("nobody's patience ends", "who stands still is evicted", PATIENCE,
+          without("sync", "        depart(holder, 'evicted')\n")),
     Fault("a late duplicate of a join supersedes its successor", "joins are fenced and resume", JOINING,
           without("join", "not replay and (tonumber(holder) or 0) ~= known", "false")),
     Fault("a replayed join is a new one", "replays are answered alike", JOINING,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .engine import Call
+from .engine import NOW_MS, Call
 from .world import (
     BACKWARDS,
     CHANGES,
@@ -19,6 +19,7 @@ from .world import (
     FAR,
     FRESH_NONCE,
     LEASE_MS,
+    PATIENCE_MS,
     RECENT,
     SILENT,
     Left,
@@ -26,7 +27,9 @@ from .world import (
     Truth,
     World,
     empty,
+    holders,
     record,
+    still_since,
 )
 
 #: So many changes of the configuration somebody knew of who is late.
@@ -49,6 +52,8 @@ class Bounds:
     other_staleness: tuple[int, ...] = ()
     #: Things that may happen.
     time: bool = True
+    #: Those who wait lose patience with whoever holds the min.
+    patience: bool = False
     leaving: bool = True
     evicting: bool = True
     stopping: bool = False
@@ -127,6 +132,8 @@ def moves(world: World, bounds: Bounds, client: Client) -> Iterator[Move]:
         yield from _changes(world, bounds)
         if bounds.time:
             yield from _time(world)
+        if bounds.patience:
+            yield from _patience(world)
     yield from _falls(world, bounds)
 
 
@@ -190,6 +197,8 @@ def _own(world: World, bounds: Bounds, client: Client, worker: str, process: Pro
     arguments = sync_arguments(worker, process)
     yield move("syncs", "sync", arguments)
     yield move("beats (a sync whose answer it does not use)", "sync", arguments, heard=False)
+    if bounds.patience and process.phase == "waiting":
+        yield move("syncs, tired of waiting", "sync", [*arguments, str(PATIENCE_MS)])
     if process.pending:
         arguments = tick_arguments(worker, process, process.pending)
         if connected:
@@ -278,6 +287,16 @@ def _time(world: World) -> Iterator[Move]:
             yield Move(text, "", "world", becomes=world.having(server=after))
 
 
+def _patience(world: World) -> Iterator[Move]:
+    """Leases are renewed and nobody ticks for as long as anybody has patience."""
+    server = world.server
+    if still_since(server) == NOW_MS:
+        low, _, newest = server["config"]["still"].split(" ")
+        still = f"{low} {NOW_MS - PATIENCE_MS} {newest}"
+        after = world.having(server=server | {"config": server["config"] | {"still": still}}, stood=holders(server))
+        yield Move("the min stands still for long", "", "world", becomes=after)
+
+
 def _disconnected(world: World) -> dict[str, Process | None]:
     return {worker: process and process._replace(connected=False) for worker, process in world.current.items()}
 
@@ -295,6 +314,7 @@ def _falls(world: World, bounds: Bounds) -> Iterator[Move]:
             current=_disconnected(world),
             left=left._replace(rollbacks=left.rollbacks - 1),
             renewed=tuple(world.backup["graced"]),
+            stood=(),
         )
         yield Move("the server falls back", "", "world", becomes=after)
     if left.cuts and len(world.server["log"]) > 1:

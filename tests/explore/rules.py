@@ -17,8 +17,10 @@ from .world import (
     Truth,
     World,
     floor_of,
+    holders,
     is_member,
     record,
+    still_since,
     truth,
 )
 
@@ -73,6 +75,13 @@ class Step:
         if held is None:
             return False
         return held.incarnation > caller.incarnation or (held.incarnation == caller.incarnation and held.why != "-")
+
+    @cached_property
+    def tired(self) -> bool:
+        """Does a worker that is blocked sync, and say so?"""
+        if self.move.kind != "sync" or self.code != 0 or self.move.call is None or not self.move.call.arguments[10:]:
+            return False
+        return self.old is not None and not self.old.admits(int(self.before.server["clocks"][self.move.worker]))
 
     @cached_property
     def knew_more(self) -> bool:
@@ -287,6 +296,11 @@ def the_living_are_not_reaped(step: Step) -> str | None:
     for other, score in before["leases"].items():
         if other in server["leases"] or other == worker:
             continue
+        left = record(server, other)
+        if left and left.why == "evicted":
+            if not step.tired or (other, left.incarnation) not in step.before.stood:
+                return f"worker {other} was evicted though it had not held the min for long"
+            continue
         if int(score) > NOW_MS:
             return f"worker {other} was removed though its lease had not run out"
         if silent and other not in step.before.renewed:
@@ -303,6 +317,18 @@ def the_dead_are_reaped(step: Step) -> str | None:
     for worker in step.after.renewed:
         if worker in step.before.renewed and step.before.server["leases"].get(worker) == EXPIRED:
             return f"the lease of worker {worker} was renewed twice though it never spoke"
+    return None
+
+
+def who_stands_still_is_evicted(step: Step) -> str | None:
+    """A blocked worker had looked, and nothing moved for as long as it has patience: who was there then is out."""
+    since, same = still_since(step.before.server), step.old and step.new and step.old.epoch == step.new.epoch
+    if step.tired and same and since is not None and since < NOW_MS and step.before.server["config"]["time"] == RECENT:
+        newest = int(step.before.server["config"]["still"].split(" ")[2])
+        for worker, incarnation in set(step.before.stood) & set(holders(step.before.server)):
+            held = record(step.after.server, worker)
+            if incarnation <= newest and held and held.why == "-":
+                return f"worker {worker} has held the min for long, and it stays"
     return None
 
 
@@ -364,6 +390,7 @@ RULES: list[Rule] = [
     the_quorum_starts_it,
     the_living_are_not_reaped,
     the_dead_are_reaped,
+    who_stands_still_is_evicted,
     losses_are_noticed,
     the_epoch_is_known,
     losses_reach_their_worker,
@@ -376,6 +403,7 @@ _OF_ANSWERS: list[Rule] = [
     replays_are_answered_alike,
     the_living_are_not_reaped,
     the_dead_are_reaped,
+    who_stands_still_is_evicted,
     losses_are_noticed,
     the_epoch_is_known,
 ]

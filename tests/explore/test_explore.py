@@ -20,6 +20,11 @@ from .walk import Walk
 SCOPES = {
     "joins and takeovers, late and replayed": (Bounds(time=False), 7, {"join -3", "join -6", "tick -2", "tick -3"}),
     "leases": (Bounds(joined=True, starts=1, clocks=1), 5, {"sync -3", "sync -2", "leave -2"}),
+    "patience with who does not tick": (
+        Bounds(joined=True, starts=1, clocks=1, time=False, evicting=False, leaving=False, patience=True),
+        6,
+        {"sync -3", "tick -3"},
+    ),
     "changes of staleness": (
         Bounds(
             joined=True,

@@ -21,6 +21,8 @@ EXPIRED = str(NOW_MS - 1)
 #: Values of the last TIME that the store has seen: a moment ago, half a lease and more ago, in the future.
 RECENT, SILENT, BACKWARDS = str(NOW_MS), str(NOW_MS - LEASE_MS), str(NOW_MS + 3 * LEASE_MS)
 FAR = str(NOW_MS + 4 * LEASE_MS)
+#: How long the blocked have patience with a min that does not move.
+PATIENCE_MS = 1000
 
 #: Bound of a worker that may run however far ahead it is.
 UNBOUNDED = 1 << 30
@@ -79,6 +81,8 @@ class World:
     #: A state of the server that it may fall back to, and how many changes ago that was.
     backup: Server | None = None
     age: int = 0
+    #: Members, with their incarnations, that have held the min for as long as anybody has patience.
+    stood: tuple[tuple[str, int], ...] = ()
     #: Incarnations that the state speaks of; set by :func:`canonical`.
     incarnations: int = field(default=0, compare=False)
 
@@ -142,6 +146,19 @@ def min_of(server: Server) -> int:
     if server["config"].get("started") != "1":
         return floor_of(server)
     return min(map(int, server["order"].values()), default=floor_of(server))
+
+
+def holders(server: Server) -> tuple[tuple[str, int], ...]:
+    """The members that hold the min, and their incarnations."""
+    low = str(min_of(server))
+    held = [(worker, record(server, worker)) for worker, clock in sorted(server["order"].items()) if clock == low]
+    return tuple((worker, known.incarnation) for worker, known in held if known)
+
+
+def still_since(server: Server) -> int | None:
+    """Since when (ms) a blocked worker knows that the min has not moved; None: it has, or nobody has looked."""
+    at, since, _ = server["config"].get("still", "- 0 0").split(" ")
+    return int(since) if at == str(min_of(server)) else None
 
 
 class Truth(NamedTuple):
@@ -244,6 +261,7 @@ def canonical(world: World) -> str:
             sorted(world.renewed),
             None if world.backup is None else _plain(world.backup, old or []),
             world.age,
+            world.stood,
         ]
     )
     found = sorted(set(_INCARNATION.findall(text)))
@@ -259,7 +277,7 @@ def canonical(world: World) -> str:
 
 def revive(text: str) -> World:
     """The world that :func:`canonical` described."""
-    server, current, former, left, renewed, backup, age = json.loads(text)
+    server, current, former, left, renewed, backup, age, stood = json.loads(text)
     ids = [str(number) for number in range(len(current))]
     return World(
         _server(server),
@@ -269,6 +287,7 @@ def revive(text: str) -> World:
         tuple(renewed),
         None if backup is None else _server(backup),
         age,
+        tuple((worker, incarnation) for worker, incarnation in stood),
         len(set(_INCARNATION.findall(text))),
     )
 

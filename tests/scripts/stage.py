@@ -87,8 +87,9 @@ class Member:
         self.position, self.tag = answer.end - 1, f"t:{self.worker}:{self.incarnation}:{self.clock}:-:"
         return answer
 
-    def sync(self) -> Standing:
-        answer = self.stage.call("sync", *self.statement, self.position, self.tag, self.nonce, "host", 7)
+    def sync(self, tired: Any = "", lead: Any = "") -> Standing:
+        evidence = self.position, self.tag
+        answer = self.stage.call("sync", *self.statement, *evidence, self.nonce, "host", 7, tired, lead)
         self.epoch = answer.epoch
         self.position, self.tag = int(answer.rest[3]), answer.rest[4]
         return answer
@@ -188,6 +189,13 @@ class Stage:
 
     def lease_runs_out(self, *members: Member) -> None:
         self.client.zadd(self.key("leases"), {member.worker: 1 for member in members})
+
+    def stands_still(self, ms: int) -> None:
+        """So long the min has not moved since a blocked worker first looked."""
+        still = self.config("still")
+        assert still, "nobody has looked"
+        low, since, newest = still.split(" ")
+        self.client.hset(self.key("config"), "still", f"{low} {int(since) - ms} {newest}")
 
     def silence(self) -> None:
         """Nobody has synced for two leases, and every lease is over: the server was frozen."""

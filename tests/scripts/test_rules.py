@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ssp_redis.keys import CONTROL
+
 from .stage import Refused, Stage, both, rule, without
 
 FENCE = "local refused = refusal()"
@@ -364,6 +366,144 @@ def test_a_heartbeat_of_an_evicted_worker_does_not_revive_it(stage: Stage) -> No
     before = stage.everything()
     assert refused(one.sync) == -3
     assert stage.everything() == before
+
+
+# -- patience ----------------------------------------------------------------------------------------------------------
+
+#: Milliseconds for which the blocked wait for who does not tick.
+PATIENCE = 4000
+ANYBODY = without("sync", "<= tonumber(newest)", "<= math.huge")
+
+
+@rule(removed=without("sync", "        depart(holder, 'evicted')\n"))
+def test_who_stands_at_the_min_for_long_is_evicted_by_the_blocked(stage: Stage) -> None:
+    stuck, ahead = stage.team(2)
+    ahead.tick()
+    assert not ahead.sync(PATIENCE).admits(1)
+    stage.stands_still(PATIENCE - 1000)
+    assert not ahead.sync(PATIENCE).admits(1)
+    stage.stands_still(1000)
+    assert ahead.sync(PATIENCE).admits(1)
+    assert stage.log()[-1] == f"l:0:{stuck.incarnation}:0:-:evicted"
+    assert refused(stuck.tick) == -3
+
+
+@rule(removed=without("sync", "stored - lowest() > bound\n", "lowest() >= 0\n"))
+def test_nobody_is_evicted_for_whom_nobody_waits(stage: Stage) -> None:
+    _, ahead = stage.team(2, staleness=1)
+    ahead.tick()
+    ahead.sync(PATIENCE)
+    assert stage.config("still") == ""
+
+
+@rule(removed=without("sync", "local known = at == low", "local known = at"))
+def test_the_time_begins_anew_when_the_min_moves(stage: Stage) -> None:
+    slow, ahead = stage.team(2)
+    ahead.tick()
+    ahead.tick()
+    ahead.sync(PATIENCE)
+    stage.stands_still(PATIENCE)
+    slow.tick()
+    ahead.sync(PATIENCE)
+    assert stage.members() == {"0", "1"}
+
+
+@rule(removed=ANYBODY)
+def test_a_newcomer_is_not_evicted_for_the_time_of_another(stage: Stage) -> None:
+    _, ahead = stage.team(2)
+    ahead.tick()
+    ahead.sync(PATIENCE)
+    new = stage.join(2)
+    stage.stands_still(PATIENCE)
+    ahead.sync(PATIENCE)
+    assert stage.members() == {"1", "2"}
+    new.tick()
+    assert ahead.sync().admits(1)
+
+
+@rule(removed=ANYBODY)
+def test_who_is_restarted_under_its_id_has_a_time_of_its_own(stage: Stage) -> None:
+    _, ahead = stage.team(2)
+    ahead.tick()
+    ahead.sync(PATIENCE)
+    again = stage.join(0)
+    stage.stands_still(PATIENCE)
+    ahead.sync(PATIENCE)
+    assert stage.members() == {"0", "1"}
+    stage.stands_still(PATIENCE)
+    ahead.sync(PATIENCE)
+    assert stage.members() == {"1"}
+    assert refused(again.tick) == -3
+
+
+@rule(removed=ANYBODY)
+def test_a_new_run_has_nothing_of_the_time_of_the_one_before(stage: Stage) -> None:
+    _, ahead = stage.team(2)
+    ahead.tick()
+    ahead.sync(PATIENCE)
+    stage.stands_still(PATIENCE)
+    ahead.leave()
+    stage.call("leave", ahead.run, 1, "0", stage.process(0).known, 0, "left")
+    ahead = stage.process(1)
+    ahead.known = 0
+    ahead.join(name="2")
+    for worker in (0, 2):
+        stage.join(worker)
+    ahead.tick()
+    ahead.sync(PATIENCE)
+    assert stage.members() == {"0", "1", "2"}
+
+
+@rule(removed=without("sync", "tonumber(ARGV[12] or '') or tonumber(staleness)", "tonumber(staleness)"))
+def test_in_a_barrier_any_lead_blocks(stage: Stage) -> None:
+    for staleness in (3, -1):
+        _, ahead = stage.team(2, staleness)
+        ahead.tick()
+        ahead.sync(PATIENCE, 0)
+        stage.stands_still(PATIENCE)
+        ahead.sync(PATIENCE, 0)
+        assert stage.members() == {"1"}
+        ahead.leave()
+        stage.client.delete(*map(stage.key, CONTROL))
+
+
+@rule(removed=without("sync", "  following = due\n"))
+def test_the_blocked_are_told_when_the_time_is_up(stage: Stage) -> None:
+    _, ahead = stage.team(2)
+    ahead.tick()
+    assert int(ahead.sync(PATIENCE).rest[1]) == PATIENCE
+    stage.stands_still(PATIENCE - 1000)
+    assert int(ahead.sync(PATIENCE).rest[1]) <= 1000
+    assert int(ahead.sync().rest[1]) > PATIENCE, "who is not tired hears of leases alone"
+
+
+@rule(removed=without("sync", "  redis.call('HDEL', CONFIG, 'still')\n  local leases", "  local leases"))
+def test_a_silence_of_the_server_is_nobodys_time(stage: Stage) -> None:
+    other, ahead = stage.team(2)
+    ahead.tick()
+    ahead.sync(PATIENCE)
+    stage.stands_still(PATIENCE)
+    stage.silence()
+    other.sync()
+    ahead.sync(PATIENCE)
+    assert stage.members() == {"0", "1"}
+
+
+@rule(removed=without("sync", "    redis.call('HDEL', CONFIG, 'still')  -- members may have fallen back to the min\n"))
+def test_who_fell_back_to_the_min_with_the_server_has_not_stood_there(stage: Stage) -> None:
+    _, other, ahead = stage.team(3)
+    ahead.tick()
+    ahead.sync(PATIENCE)
+    stage.stands_still(PATIENCE)
+    fall_back = stage.backup()
+    other.tick()
+    ahead.tick()
+    fall_back()
+    ahead.sync(PATIENCE)
+    ahead.sync(PATIENCE)
+    assert stage.members() == {"0", "1", "2"}
+    other.sync()
+    assert stage.clocks() == {"0": 0, "1": 1, "2": 2}
 
 
 # -- leaving -----------------------------------------------------------------------------------------------------------
