@@ -480,6 +480,18 @@ def test_strict_raises_what_was_lost(past: Past, size: int) -> None:
     worker.leave()
 
 
+def test_a_strict_worker_that_finds_it_on_its_way_out_leaves(past: Past, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ZeroDivisionError), ssp_redis.join(past.url, job="j", worker=0, strict=True) as worker:
+        table = worker.table("w", np.zeros(4))
+        past.remember()
+        table.inc(np.ones(4))
+        worker.tick()
+        past.return_to_it()
+        raise ZeroDivisionError
+    assert "the server was rolled back: worker 0, clock 0" in caplog.text
+    assert [gone.worker for gone in Job(past.url, "j").status().departed] == ["0"]
+
+
 def test_one_that_only_waits_notices_a_rollback(past: Past) -> None:
     """† Every control call states its clock."""
     fast, slow = (
