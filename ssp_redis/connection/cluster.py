@@ -9,6 +9,7 @@ there: a tick names keys that need not exist, so no node could serve it meanwhil
 from __future__ import annotations
 
 import contextlib
+import random
 
 import redis
 from redis.backoff import NoBackoff
@@ -17,12 +18,11 @@ from redis.crc import key_slot
 from redis.exceptions import RedisClusterException, SlotNotCoveredError
 from redis.retry import Retry
 
+from ..errors import ServerRefused
 from .replies import ReplyError, refused
 from .tls import distrusted
 from .url import Address
-
-#: Seconds that one node gets to answer: others know as well.
-_PATIENCE = 2.0
+from .witnesses import Place, Witnesses
 
 
 class Cluster:
@@ -35,9 +35,10 @@ class Cluster:
     def __init__(self, address: Address, key: str | None) -> None:
         self._address = address
         self._slot = None if key is None else key_slot(key.encode())
-        self._known = tuple(address.hosts)
+        self._known = list(address.hosts)
+        self._witnesses = Witnesses()
 
-    def master(self, patience: float) -> tuple[str, int]:
+    def master(self, patience: float) -> Place:
         """Where the job is.
 
         Raises:
@@ -54,17 +55,34 @@ class Cluster:
         assert node is not None
         return str(node.host), int(node.port)
 
-    def all(self, patience: float) -> list[tuple[str, int]]:
+    def all(self, patience: float) -> list[Place]:
         """The masters."""
         nodes = self._ask(patience).get_nodes_by_server_type("primary")
         return sorted((str(node.host), int(node.port)) for node in nodes)
 
     def _ask(self, patience: float) -> NodesManager:
-        limit = min(patience, _PATIENCE)
+        """What one of the nodes knows, asked one after the other, ``patience`` seconds at the most."""
+        failure: Exception | None = None
+        # nobody is always the first: one that is behind the others would be believed again and again
+        for place, seconds in self._witnesses.within(random.sample(self._known, len(self._known)), patience):
+            try:
+                found = self._ask_node(place, seconds)
+            except (OSError, redis.RedisError, RedisClusterException, IndexError) as error:
+                failure = failure if isinstance(failure, ServerRefused) else self._explain(error)
+            else:
+                self._witnesses.answered(place)
+                # those that were named stay: after a while they may be the only ones at their old address
+                nodes = [(str(node.host), int(node.port)) for node in found.nodes_cache.values()]
+                self._known = list(dict.fromkeys([*nodes, *self._address.hosts]))
+                return found
+        assert failure is not None
+        raise failure
+
+    def _ask_node(self, place: Place, seconds: float) -> NodesManager:
         arguments = self._address.options | {
             "connection_class": self._address.connection,
-            "socket_timeout": limit,
-            "socket_connect_timeout": limit,
+            "socket_timeout": seconds,
+            "socket_connect_timeout": seconds,
             "retry": Retry(NoBackoff(), 0),
             "protocol": 2,
             "client_name": "ssp-redis",
@@ -72,26 +90,20 @@ class Cluster:
         for name in ("host", "port", "path"):
             arguments.pop(name, None)
         found: NodesManager | None = None
-        asked: list[ClusterNode] = []
+        asked = ClusterNode(*place)  # type: ignore[no-untyped-call]
         try:
-            asked = [ClusterNode(host, port) for host, port in self._known]  # type: ignore[no-untyped-call]
-            found = NodesManager(asked, from_url=True, require_full_coverage=False, **arguments)
-        except OSError as error:
-            raise ConnectionError(f"{self._address.label}: {error}") from None
-        except (redis.RedisError, RedisClusterException, IndexError) as error:
-            raise self._explain(error) from None
+            found = NodesManager([asked], from_url=True, require_full_coverage=False, **arguments)
         finally:
-            for node in [*asked, *(found.nodes_cache.values() if found else ())]:
+            for node in [asked, *(found.nodes_cache.values() if found else ())]:
                 if node.redis_connection is not None:
                     with contextlib.suppress(Exception):
                         node.redis_connection.close()
-        # those that were named stay: after a while they may be the only ones at their old address
-        nodes = [(str(node.host), int(node.port)) for node in found.nodes_cache.values()]
-        self._known = tuple(dict.fromkeys([*nodes, *self._address.hosts]))
         return found
 
     def _explain(self, error: BaseException) -> Exception:
         label = self._address.label
+        if isinstance(error, OSError):
+            return ConnectionError(f"{label}: {error}")
         if isinstance(error, IndexError):
             return ConnectionError(f"{label}: no node of it has any slots")
         cause: BaseException | None = error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import redis
@@ -70,7 +71,7 @@ class Endpoint:
         """A new wire; behind Sentinels to the master of the moment, on a cluster to the node that has the key.
 
         Args:
-            patience: seconds that each step of it may take at the most; None: the usual time.
+            patience: seconds that it may take; None: each step of it the usual time.
             use: what it is for, to be told in ``CLIENT LIST``; "": commands.
 
         Raises:
@@ -79,7 +80,11 @@ class Endpoint:
         """
         if self._finder is None:
             return self._open(None, patience, use)
-        return self._open(self._finder.master(self._patience(patience)), patience, use)
+        begun = time.monotonic()
+        place = self._finder.master(self._patience(patience))
+        if patience is not None:
+            patience = max(0.02, patience - (time.monotonic() - begun))
+        return self._open(place, patience, use)
 
     def connect_all(self) -> list[Wire]:
         """A new wire to each server that holds keys: on a cluster to each master, else to the one.
@@ -99,8 +104,9 @@ class Endpoint:
         return wires
 
     def _patience(self, patience: float | None) -> float:
+        """Seconds to find the server in: half of those that there are, for one has to get there as well."""
         limit = self._options["socket_connect_timeout"] or 5.0
-        return float(limit if patience is None else min(patience, limit))
+        return float(limit if patience is None else min(patience, limit)) / 2
 
     def _open(self, place: tuple[str, int] | None, patience: float | None = None, use: str = "") -> Wire:
         label, options = self.label, self._options

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from redis.sentinel import MasterNotFoundError, Sentinel
 
 from .replies import ReplyError, refused
 from .tls import distrusted
 from .url import Address
-
-#: Seconds that one Sentinel gets to answer: others may know, and be quicker.
-_PATIENCE = 2.0
+from .witnesses import Place, Witnesses
 
 
 class Sentinels:
@@ -24,64 +19,59 @@ class Sentinels:
 
     def __init__(self, address: Address) -> None:
         self._address = address
+        self._witnesses = Witnesses()
 
-    def master(self, patience: float) -> tuple[str, int]:
-        """Where the master is.
+    def master(self, patience: float) -> Place:
+        """Where the master is, asked of one after the other, ``patience`` seconds at the most.
 
         Raises:
             ConnectionError: nobody answers, or there is no master at the moment.
             ServerRefused: they do not know the service, or do not let us ask.
         """
-        with self._ask(patience) as sentinel:
+        label, service = self._address.label, self._address.service
+        refusal: Exception | None = None
+        troubles: list[str] = []
+        known: set[str] | None = None
+        for place, seconds in self._witnesses.within(self._address.hosts, patience):
             try:
-                host, port = sentinel.discover_master(self._address.service)  # type: ignore[no-untyped-call]
-            except (redis.ResponseError, redis.AuthenticationError) as error:
-                raise refused(ReplyError(str(error)), self._address.label) from None
-            except MasterNotFoundError:
-                raise self._explain(sentinel) from None
+                masters = self._ask(place, seconds)
+            except redis.AuthenticationError as error:
+                refusal = refusal or refused(ReplyError(f"NOAUTH a Sentinel: {error}"), label)
+            except redis.ResponseError as error:
+                refusal = refusal or refused(ReplyError(str(error)), label)
             except (redis.ConnectionError, redis.TimeoutError) as error:
-                raise ConnectionError(f"{self._address.label}: {error}") from None
-        return str(host), int(port)
+                refusal = refusal or distrusted(error, label)
+                troubles.append(str(error))
+            else:
+                self._witnesses.answered(place)
+                master = masters.get(service)
+                if master and master["is_master"] and not master["is_sdown"] and not master["is_odown"]:
+                    return str(master["ip"]), int(master["port"])
+                known = {*masters, *(known or ())}
+        if refusal is not None:
+            raise refusal
+        if known is None:
+            raise ConnectionError(f"{label}: no Sentinel answers: {'; '.join(troubles)}")
+        if service not in known:
+            names = ", ".join(sorted(known)) or "none"
+            raise refused(ReplyError(f"NOSERVICE the Sentinels know no master {service}, but: {names}"), label)
+        raise ConnectionError(f"{label}: {service} has no master at the moment")
 
-    def all(self, patience: float) -> list[tuple[str, int]]:
+    def all(self, patience: float) -> list[Place]:
         """Every server that takes writes: the one."""
         return [self.master(patience)]
 
-    @contextlib.contextmanager
-    def _ask(self, patience: float) -> Iterator[Sentinel]:
-        limit = min(patience, _PATIENCE)
+    def _ask(self, place: Place, seconds: float) -> dict[str, dict[str, Any]]:
+        """All masters that this one knows, by name."""
         arguments: dict[str, Any] = {
-            "socket_timeout": limit,
-            "socket_connect_timeout": limit,
+            "socket_timeout": seconds,
+            "socket_connect_timeout": seconds,
             "retry": Retry(NoBackoff(), 0),
             "protocol": 2,
             "client_name": "ssp-redis",
         } | self._address.sentinel
-        sentinel = Sentinel(self._address.hosts, sentinel_kwargs=arguments)  # type: ignore[no-untyped-call]
+        client = redis.Redis(*place, **arguments)
         try:
-            yield sentinel
+            return {str(name): state for name, state in client.sentinel_masters().items()}  # type: ignore[union-attr]
         finally:
-            for client in sentinel.sentinels:
-                client.close()
-
-    def _explain(self, sentinel: Sentinel) -> Exception:
-        label, service = self._address.label, self._address.service
-        troubles: list[str] = []
-        known: set[str] | None = None
-        for client in sentinel.sentinels:
-            try:
-                names = {str(name) for name in client.sentinel_masters()}
-            except (redis.AuthenticationError, redis.ResponseError) as error:
-                return refused(ReplyError(f"NOAUTH a Sentinel: {error}"), label)
-            except (redis.ConnectionError, redis.TimeoutError) as error:
-                if (failure := distrusted(error, label)) is not None:
-                    return failure
-                troubles.append(str(error))
-            else:
-                known = names | (known or set())
-        if known is None:
-            return ConnectionError(f"{label}: no Sentinel answers: {'; '.join(troubles)}")
-        if service not in known:
-            names_text = ", ".join(sorted(known)) or "none"
-            return refused(ReplyError(f"NOSERVICE the Sentinels know no master {service}, but: {names_text}"), label)
-        return ConnectionError(f"{label}: {service} has no master at the moment")
+            client.close()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 import socket
 import tempfile
 from collections.abc import Sequence
@@ -40,6 +42,10 @@ class SentinelProcess:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
             return True
         return False
+
+    def freeze(self) -> None:
+        """SIGSTOP: whoever connects hears nothing."""
+        os.kill(self._process.pid, signal.SIGSTOP)
 
     def stop(self) -> None:
         self._process.end(keep=False)
@@ -115,8 +121,8 @@ class Watched:
 
     @property
     def master(self) -> Node:
-        """As the first Sentinel says."""
-        _, port = self.ask_sentinel("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+        """As the last Sentinel says."""
+        _, port = self.ask_sentinel("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE, which=-1)
         return next(node for node in self.nodes if node.port == int(port))
 
     def failed_over(self, old: Node) -> Node:
