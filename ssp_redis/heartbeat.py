@@ -32,6 +32,8 @@ class Heartbeat(threading.Thread):
         self._endpoint = endpoint
         self._scripts = scripts
         self._lease = lease
+        # a beat that is not answered leaves time for another, over a new connection
+        self._patience = lease / 4
         self._statement = statement
         self._refused = refused
         self._done = threading.Event()
@@ -43,7 +45,8 @@ class Heartbeat(threading.Thread):
         while not self._done.wait(max(0.0, due - time.monotonic())):
             try:
                 if self._wire is None:
-                    self._wire = self._endpoint.connect(use="heartbeat")
+                    self._wire = self._endpoint.connect(self._patience, "heartbeat")
+                self._wire.hurry(self._patience)
                 self._scripts.sync(self._wire, *self._statement())
                 pause = self._lease / 3
             except Refusal as refusal:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import redis
 from fixtures import background, blocked, long_ago
+from proxy import HEARTBEAT, Proxy
 from remote import Remote, RemoteError, eventually
 
 import ssp_redis
@@ -220,6 +221,17 @@ class TestLease:
         assert slow.members == ["0", "1"]
         slow.tick(timeout=5)
         ahead.result(5)
+
+    def test_a_heartbeat_that_leads_nowhere_is_given_up_in_time(
+        self, proxy: Proxy, join: Join, url: str, job: str
+    ) -> None:
+        worker = join(0, url=proxy.url, lease=3.0)
+        first = eventually(lambda: proxy.pairs(role=HEARTBEAT))
+        proxy.mute(role=HEARTBEAT)
+        # whoever looks removes those whose lease has run out
+        eventually(lambda: not members_of(url, job) or set(proxy.pairs(role=HEARTBEAT)) - set(first))
+        assert members_of(url, job) == ["0"]
+        assert worker.tick(timeout=5) == 1
 
     def test_an_onlooker_reaps(self, join: Join, remote: Callable[..., Remote], url: str, job: str) -> None:
         child = remote()
