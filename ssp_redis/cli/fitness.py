@@ -7,6 +7,7 @@ server may not show: that is what a job will run into. What it says of its setti
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import statistics
 import time
 import uuid
@@ -24,6 +25,7 @@ _HOPS = 100
 #: Seconds; above it every clock of a fast worker is mostly waiting for the network.
 _SLOW = 0.002
 
+_ADD = "return redis.call('HINCRBY', KEYS[1], 'f', 1)"
 _TRY = "redis.call('PUBLISH', KEYS[2], 'x') redis.call('TIME') return redis.call('HINCRBY', KEYS[1], 'f', 1)"
 
 
@@ -86,14 +88,14 @@ def protocol(endpoint: Endpoint) -> Finding:
 
 def rights(wire: Wire, listener: Wire, tag: str, endpoint: Endpoint) -> Iterator[Finding]:
     """May this user do what a worker does? Tries it, and leaves nothing behind."""
-    key, channel = tag + "clocks", tag + "min"
+    key, channel, digest = tag + "clocks", tag + "min", hashlib.sha1(_ADD.encode()).hexdigest()
     trials: list[tuple[str, Callable[[], Any]]] = [
         (
             "keys",
             lambda: (wire.call("SET", key + ":x", "1"), wire.call("GET", key + ":x"), wire.call("DEL", key + ":x")),
         ),
         ("transactions", lambda: wire.transact([command("SET", key + ":x", "1"), command("DEL", key + ":x")])),
-        ("scripts", lambda: wire.call("EVAL", "return redis.call('HINCRBY', KEYS[1], 'f', 1)", "1", key)),
+        ("scripts", lambda: (wire.call("EVAL", _ADD, "1", key), wire.call("EVALSHA", digest, "1", key))),
         ("subscribe", lambda: listener.call("SUBSCRIBE", channel)),
         ("publish", lambda: wire.call("EVAL", _TRY, "2", key, channel)),
     ]

@@ -107,6 +107,7 @@ def test_what_a_user_may_not_see_is_said(node: Node, ssp: Run) -> None:
         ("+@read", "keys"),
         ("+@write", "keys"),
         ("+eval", "scripts"),
+        ("+evalsha", "scripts"),
         ("+multi", "transactions"),
         ("+exec", "transactions"),
         ("+subscribe", "subscribe"),
