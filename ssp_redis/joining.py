@@ -62,6 +62,8 @@ def choose_id(job: str, records: Mapping[str, Record]) -> str:
 
     A holder that was this host, with a pid that is mine or dead, holds it no longer. What was lost here comes before
     what is free: two containers that died together come back under their own ids, in whichever order they are started.
+    For the same reason a pid that is mine cannot be told from that of a live process in another pid namespace with the
+    host name of this one, as containers on the host's network have it.
     """
     host, pid = here()
 
