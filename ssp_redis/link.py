@@ -17,8 +17,8 @@ from .lua import Refusal
 
 T = TypeVar("T")
 #: What a caller's deadline leaves the server to answer in (seconds): a timeout of 0 asks once.
-_GRACE = 1.0
-#: A connection's own timeout (seconds): with more left than this, nothing has to be hurried.
+GRACE = 1.0
+#: A connection's own timeout, for each read and write (seconds).
 STEP = 5.0
 _AS_USUAL = nullcontext()
 
@@ -56,7 +56,9 @@ def persist(
                 if isinstance(failure, ReplyError):
                     raise refused(failure, endpoint.label) from None
                 what = "no answer" if isinstance(failure, BlockingIOError) else failure
-                raise ServerUnavailable(f"{endpoint.label} was away for {limit:.3g} s: {what}") from failure
+                late = not limit or isinstance(failure, TimeoutError)
+                away = "was not done in time" if late else f"was away for {limit:.3g} s"
+                raise ServerUnavailable(f"{endpoint.label} {away}: {what}") from failure
         try:
             return attempt()
         except Refusal:
@@ -86,22 +88,29 @@ class Link:
         self._wire: Wire | None = None
         self._bytes = [0, 0]
         self._deadline: float | None = None
+        #: Seconds that a read or a write may take instead.
+        self._step: float | None = None
         #: True while an exchange is under way: a signal handler must not use the wire then.
         self.busy = False
 
-    def within(self, timeout: float | None) -> AbstractContextManager[None]:
-        """Inside, no exchange outlives ``timeout`` seconds and a little grace, whatever the limits; None: as usual."""
-        return _AS_USUAL if timeout is None else self._bounded(timeout)
+    def within(self, timeout: float | None, moving: bool = False) -> AbstractContextManager[None]:
+        """Inside, no exchange outlives ``timeout`` seconds and a little grace, whatever the limits; None: as usual.
+
+        Args:
+            moving: one of which something is sent or received in each such time may go on.
+        """
+        return _AS_USUAL if timeout is None else self._bounded(timeout, moving)
 
     @contextmanager
-    def _bounded(self, timeout: float) -> Iterator[None]:
-        before, own = self._deadline, time.monotonic() + timeout + _GRACE
-        self._deadline = own if before is None else min(before, own)
+    def _bounded(self, timeout: float, moving: bool) -> Iterator[None]:
+        before, own = (self._deadline, self._step), time.monotonic() + timeout + GRACE
+        self._deadline = own if before[0] is None else min(before[0], own)
+        self._step = timeout + GRACE if moving else None
         try:
             yield
         finally:
-            self._deadline = before
-            if before is None and self._wire is not None:
+            self._deadline, self._step = before
+            if self._deadline is None and self._wire is not None:
                 self._wire.hurry(None)
 
     def left(self, limit: float | None = None) -> float:
@@ -110,11 +119,11 @@ class Link:
         return limit if self._deadline is None else max(0.0, min(limit, self._deadline - time.monotonic()))
 
     def patience(self) -> float | None:
-        """Seconds that one step may take; None: the usual time."""
-        if self._deadline is None:
-            return None
-        left = self._deadline - time.monotonic()
-        return None if left > STEP else max(0.02, left)
+        """Seconds that there are left; None: any number."""
+        return None if self._deadline is None else max(0.02, self._deadline - time.monotonic())
+
+    def _hurry(self, wire: Wire) -> None:
+        wire.hurry(self._step or self.patience(), self._step is not None)
 
     def run(self, operation: Callable[[Wire], T], limit: float | None = None) -> T:
         """Run ``operation`` on the wire; again, on a new one, if the connection or the server fails meanwhile.
@@ -127,7 +136,7 @@ class Link:
         try:
             if self._wire is not None:
                 if self._deadline is not None:
-                    self._wire.hurry(self.patience())
+                    self._hurry(self._wire)
                 return operation(self._wire)
         except Refusal:
             raise
@@ -154,10 +163,8 @@ class Link:
         try:
             if self._wire is None:
                 self._wire = self.endpoint.connect(self.patience())
-                self._wire.hurry(self.patience())
+                self._hurry(self._wire)
                 self.greet(self._wire)
-            if self._deadline is not None:
-                self._wire.hurry(self.patience())
             return operation(self._wire)
         finally:
             self.busy = False

@@ -16,9 +16,20 @@ from numpy.typing import ArrayLike, DTypeLike
 from .clock import Clock
 from .config import UNSET, Settings, Unset, check_timeout, parse_count, resolve
 from .connection import Wire
-from .errors import Fenced, JobStopped, Loss, SSPError, StateLost, TableMismatch, UsageError, WaitTimeout
+from .errors import (
+    Fenced,
+    JobStopped,
+    Loss,
+    ServerUnavailable,
+    SSPError,
+    StateLost,
+    TableMismatch,
+    UsageError,
+    WaitTimeout,
+)
 from .given import Array, as_array
 from .keys import StoreKeys, check_name
+from .link import GRACE
 from .memory import warn_of_eviction
 from .sparse import SparseTable, described
 from .store import sweep
@@ -36,7 +47,7 @@ logger = logging.getLogger("ssp_redis")
 _IDLE = 0.003
 #: A wait of so many pushes' time is a long one.
 _LONG = 8
-#: Seconds that leaving may take while the server is away.
+#: Seconds that leaving may take, the commit of what is open apart; and that this may take without getting on.
 _LEAVE = 2.0
 
 
@@ -67,7 +78,8 @@ def join(
     Args:
         url: redis://, rediss:// or unix://.
         job: the job's name.
-        worker: this worker's id; None claims the lowest that is free. A live id is taken over at once.
+        worker: this worker's id; None claims the lowest that is free. A live id is taken over at once. Containers that
+            share a host name and have pids of their own look like one process that comes back: give them ids.
         workers: start quorum: nobody passes ``join`` before so many members are there. Default 1.
         staleness: clocks that a worker may be ahead of the slowest; 0 bulk-synchronous, None or inf asynchronous.
             Default 0.
@@ -155,16 +167,17 @@ class Worker:
         #: Name of the job.
         self.job = settings.job
         self._clock = clock = Clock(settings)
-        try:
-            clock.on_members = self._members_changed
-            clock.on_rollback = self._rolled_back
-            clock.join(timeout)
-            #: Id of this worker, a text.
-            self.id = clock.caller.worker
-            self._begin()
-        except BaseException:
-            clock.leave()
-            raise
+        clock.on_members = self._members_changed
+        clock.on_rollback = self._rolled_back
+        with clock.link.within(timeout):
+            try:
+                clock.join(timeout)
+                #: Id of this worker, a text.
+                self.id = clock.caller.worker
+                self._begin()
+            except BaseException:
+                clock.leave()
+                raise
 
     def _begin(self) -> None:
         """Tables that were about to expire are kept; a new run sweeps the one it replaces."""
@@ -236,6 +249,10 @@ class Worker:
 
         After an error in the middle (``ServerUnavailable``, Ctrl-C) ``clock`` counts the tick that was under way, whose
         fate is not known yet; the next ``tick`` finds out, and completes that one only, its wait included.
+
+        Args:
+            timeout: seconds that all of it may take, and a little grace; None: any number. A push that it cuts short
+                (``ServerUnavailable``) is made again as a whole by the next ``tick``: give that one longer.
 
         Raises:
             WaitTimeout: not admitted within ``timeout`` seconds. The clock has advanced; the next tick finishes the
@@ -314,7 +331,13 @@ class Worker:
             if left <= 0 or self._clock.briefly(min(pause, left)) or self._clock.standing.stopped:
                 return
             begun = time.perf_counter()
-            busy = store.folder.idle(self.clock, long)
+            try:
+                with self._clock.link.within(None if deadline is None else max(0.0, left - GRACE)):
+                    busy = store.folder.idle(self.clock, long)
+            except ServerUnavailable:
+                if deadline is None:
+                    raise
+                return  # it took too long: what the wait itself finds is what is told
             self._pull_seconds += time.perf_counter() - begun
             if not busy and long:
                 return
@@ -583,22 +606,24 @@ class Worker:
     def leave(self, why: str | None = None, *, commit: bool = True) -> None:
         """Leave the job; what was ``inc``ed in the open clock is committed first. Idempotent.
 
+        It takes a few seconds at the most while the server is away; what it commits takes as long as it gets on.
+
         Args:
             why: "done" or "left", for the record; None: done after ``clocks`` ran to its end.
             commit: False drops the open clock.
         """
-        clock = self._clock
-        if clock.closed:
-            return
-        with clock.link.within(_LEAVE):
-            self._leave(why, commit)
-
-    def _leave(self, why: str | None, commit: bool) -> None:
         # once more where the server turns out, on the way out, to have forgotten what is still held here
-        while not self._try_to_leave(why, commit):
+        while not (self._clock.closed or self._try_to_leave(why, commit)):
             pass
 
     def _try_to_leave(self, why: str | None, commit: bool) -> bool:
+        # what is committed may be large, and is not cut off while it gets on
+        with self._clock.link.within(_LEAVE, moving=True):
+            self._commit_last(commit)
+        with self._clock.link.within(_LEAVE):
+            return self._say_leave(why, commit)
+
+    def _commit_last(self, commit: bool) -> None:
         clock, store = self._clock, self._store
         try:
             if commit and clock.alive:
@@ -615,7 +640,10 @@ class Worker:
             raise SSPError(
                 f"worker {self.id} left, and whether its open clock was committed is not known: {error}"
             ) from error
-        with contextlib.suppress(SSPError):  # it saves others work, no more
+
+    def _say_leave(self, why: str | None, commit: bool) -> bool:
+        clock, store = self._clock, self._store
+        with contextlib.suppress(SSPError), clock.link.within(_LEAVE / 2):  # it saves others work, no more
             if commit and store is not None and clock.alive and store.opened() and len(self.members) == 1:
                 store.finish()
 

@@ -16,6 +16,7 @@ import select
 import socket
 import struct
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from functools import cache
 
@@ -57,8 +58,11 @@ class Wire:
         self._connection = connection
         self._socket: socket.socket = getattr(connection, "_sock")  # noqa: B009 - redis-py has no public name for it
         self._secure = hasattr(self._socket, "pending")
+        #: Seconds that one read or write may take; 0: any time.
+        self._step = self._socket.gettimeout() or 0.0
         self._flags = 0 if self._secure or not _kernel_timeout(self._socket) else socket.MSG_WAITALL
         self._usual = self._socket.gettimeout()
+        self._deadline: float | None = None
         self._buffer = bytearray()
         self._at = 0
         #: Of values of a size, what stands before them, and memory for that and for what stands after them.
@@ -78,9 +82,25 @@ class Wire:
             else:
                 self._socket.close()
 
-    def hurry(self, seconds: float | None) -> None:
-        """Let a read or a write fail after so many seconds; None: after the usual time."""
-        self._socket.settimeout(self._usual if seconds is None else seconds)
+    def hurry(self, seconds: float | None, each: bool = False) -> None:
+        """Let what follows fail that is not over in so many seconds; None: each read or write after the usual time.
+
+        It begins to count with the next command, and is looked at with each piece of what is long.
+
+        Args:
+            each: they are for each read or write, as the usual time is; all together may take longer.
+        """
+        self._deadline = None if seconds is None or each else time.monotonic() + seconds
+        if self._deadline is None:
+            self._socket.settimeout(self._usual if seconds is None or seconds > self._step > 0 else seconds)
+
+    def _pace(self) -> None:
+        """Let the next read or write take no longer than there is time left."""
+        if self._deadline is not None:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("timed out")
+            self._socket.settimeout(self._usual if left > self._step > 0 else left)
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -88,6 +108,8 @@ class Wire:
         """Send the bytes of one or several commands."""
         self._check_process()
         try:
+            if self._deadline is not None:
+                self._pace()
             self._socket.sendall(data)
         except BaseException:
             self.close()
@@ -109,13 +131,16 @@ class Wire:
 
     def _send_parts(self, parts: Iterable[Buffer]) -> None:
         if self._secure:
-            self.send(b"".join(parts))
+            whole = memoryview(b"".join(parts))
+            for at in range(0, len(whole), _CHUNK):
+                self.send(whole[at : at + _CHUNK])
             return
         self._check_process()
         left = [memoryview(part).cast("B") for part in parts]
         self.bytes_out += sum(part.nbytes for part in left)
         try:
             while left:
+                self._pace()
                 sent = self._socket.sendmsg(left)
                 while left and sent >= left[0].nbytes:
                     sent -= left.pop(0).nbytes
@@ -131,6 +156,7 @@ class Wire:
         if self._at:
             del self._buffer[: self._at]
             self._at = 0
+        self._pace()
         data = self._socket.recv(_CHUNK)
         if not data:
             raise ConnectionError(f"{self.label} closed the connection")
@@ -199,6 +225,7 @@ class Wire:
         error: ReplyError | None = None
         for _ in range(count):
             try:
+                self._pace()
                 replies.append(self.read())
             except ReplyError as caught:
                 error = error or caught
@@ -244,6 +271,7 @@ class Wire:
         Returns False, with the reply taken off the wire, when it is missing or of another size.
         """
         try:
+            self._pace()
             if self._at == len(self._buffer) and self._flags and self._scatter(header, data):
                 return True
             line = self._line()
@@ -299,6 +327,7 @@ class Wire:
     def _receive(self, target: memoryview) -> None:
         have = 0
         while have < target.nbytes:
+            self._pace()
             got = self._socket.recv_into(target[have:], 0, self._flags)
             if not got:
                 raise ConnectionError(f"{self.label} closed the connection")

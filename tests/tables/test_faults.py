@@ -19,7 +19,7 @@ from proxy import CUT, LOSE_REPLY, Fate, Proxy, chaos, once
 from remote import eventually
 
 import ssp_redis
-from ssp_redis import Job, RolledBack, ServerUnavailable, SSPError, StateLost, Table, Worker
+from ssp_redis import Job, RolledBack, ServerUnavailable, SSPError, StateLost, Table, WaitTimeout, Worker
 from ssp_redis.lua import source
 
 Join = Callable[..., Worker]
@@ -93,6 +93,67 @@ def test_a_push_and_its_tick_count_once(
         assert (Job(url, job).table("w").get() == 808).all()
         assert worker.stats()["lost_clocks"] == 0
         assert worker.stats()["epoch"] == 1
+
+
+def slowly(chunk: bytes) -> Fate:
+    """A link of 3 MB/s."""
+    return Fate(delay=len(chunk) / 3e6)
+
+
+class TestSlowLink:
+    """Something moves all the time, and a table takes seconds."""
+
+    SHAPE = (4_000_000,)
+
+    def test_a_tick_keeps_its_timeout_and_the_next_one_pushes_all_again(
+        self, join: Join, url: str, job: str, proxy: Proxy
+    ) -> None:
+        worker = join(0, url=proxy.url, staleness=3)
+        table = worker.table("w", np.zeros(self.SHAPE, np.float32))
+        table.inc(np.ones(self.SHAPE, np.float32))
+        proxy.fate = slowly
+        for _ in range(2):
+            begun = time.monotonic()
+            with pytest.raises(ServerUnavailable, match="not done in time"):
+                worker.tick(timeout=0.2)
+            assert time.monotonic() - begun < 0.2 + 1.0 + 0.7
+        assert worker.tick(timeout=30) == 1
+        assert (Job(url, job).table("w").get() == 1).all()
+        assert worker.stats()["lost_clocks"] == 0
+
+    def test_leaving_commits_however_long_that_takes_and_sums_up_no_longer_than_a_moment(
+        self, join: Join, url: str, job: str, proxy: Proxy
+    ) -> None:
+        worker = join(0, url=proxy.url, staleness=3)
+        table = worker.table("w", np.zeros(self.SHAPE, np.float32))
+        table.inc(np.ones(self.SHAPE, np.float32))
+        worker.tick()
+        proxy.fate = slowly
+        begun = time.monotonic()
+        worker.leave()
+        assert time.monotonic() - begun < 4.0
+        assert Job(url, job).status().members == []
+        worker = join(0, url=proxy.url)
+        worker.table("w").inc(np.ones(self.SHAPE, np.float32))
+        begun = time.monotonic()
+        worker.leave()
+        assert time.monotonic() - begun > 4.0
+        assert Job(url, job).status().members == []
+        assert (Job(url, job).table("w").get() == 2).all()
+
+    def test_folding_while_it_waits_does_not_outlast_the_wait(
+        self, join: Join, url: str, job: str, proxy: Proxy
+    ) -> None:
+        with two(join, url, proxy, self.SHAPE, staleness=2) as (worker, table, _, _):
+            table.get()
+            for _ in range(3):
+                table.inc(np.ones(self.SHAPE))
+                worker.advance()
+            proxy.fate = slowly
+            begun = time.monotonic()
+            with pytest.raises(WaitTimeout, match="waits for: worker 1"):
+                worker.wait(timeout=1.5)
+            assert time.monotonic() - begun < 1.5 + 1.0 + 0.7
 
 
 def test_the_end_of_a_tick_is_found_out_by_another_call(join: Join, url: str, job: str, proxy: Proxy) -> None:

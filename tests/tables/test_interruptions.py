@@ -124,7 +124,7 @@ def test_a_tick_that_is_interrupted_on_its_way_out_is_the_same_one(
         wire = worker._clock.link._wire
         assert wire is not None
 
-        def hurry(seconds: float | None) -> None:
+        def hurry(seconds: float | None, each: bool = False) -> None:
             if seconds is None:  # all is done, and the time limit of the call is taken off
                 monkeypatch.undo()
                 raise KeyboardInterrupt
