@@ -170,16 +170,18 @@ class Reader:
 
         There, nobody ticks to c + 1 before all have ticked to c, so the ticks up to a clock are a prefix, and a view
         at clock c holds exactly what all have added in the clocks before. In a reproducible run, whose order of sums
-        allows no part of a clock, it is the last complete one.
+        allows no part of a clock, it is the last complete one. Who is alone goes to the end: what is beyond its clock
+        is of others that have left.
         """
         host = self.host
         if host.reproducible:
             return self.log.through(self.complete)
-        return self.log.through(host.clock) if host.bulk else self.log.end
+        return self.log.through(host.clock) if host.bulk and self.others is not None else self.log.end
 
     def common(self) -> int:
         """The version up to which bases may go: no further than any member may read."""
-        return self.log.through(self.complete) if self.host.reproducible or self.host.bulk else self.log.end
+        held_back = self.host.reproducible or (self.host.bulk and self.others is not None)
+        return self.log.through(self.complete) if held_back else self.log.end
 
     def serves(self, epoch: int, membership: int, clock: int, staleness: int) -> bool:
         """Is the log as it is known enough for a read at ``clock``?"""

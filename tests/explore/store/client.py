@@ -345,11 +345,12 @@ class Client:
         """``Reader.horizon``."""
         if self.reproducible:
             return self._through(process, process.complete) if self.stops else process.end
-        return self._through(process, process.clock) if process.staleness == 0 and self.stops else process.end
+        held_back = process.staleness == 0 and process.others is not None and self.stops
+        return self._through(process, process.clock) if held_back else process.end
 
     def common(self, process: Process) -> int:
         """``Reader.common``."""
-        bulk = process.staleness == 0 and self.shares_late
+        bulk = process.staleness == 0 and process.others is not None and self.shares_late
         return self._through(process, process.complete) if self.reproducible or bulk else process.end
 
     @staticmethod

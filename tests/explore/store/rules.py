@@ -132,12 +132,16 @@ def reads_are_fresh(world: World, client: Client, process: Process) -> str | Non
 
 
 def reads_are_of_their_clock(world: World, client: Client, process: Process) -> str | None:
-    """At staleness 0 a read at clock c has no delta with a timestamp of c or later but its own."""
+    """At staleness 0 a read at clock c has no other member's delta with a timestamp of c or later."""
     if process.staleness or client.reproducible or not _reads(client, process):
         return None
     ticks = [(parsed(text), delta) for text, delta in world.history if text[0] == "t"]
     due = {atom for tag, delta in ticks if tag.clock <= process.clock for atom in atoms(delta)}
-    newer = {atom for tag, delta in ticks if tag.clock > process.clock for atom in atoms(delta)} - due
+    now = facts(world.server)
+    later = [
+        (tag, delta) for tag, delta in ticks if tag.clock > process.clock and not now.dead(tag.worker, tag.incarnation)
+    ]
+    newer = {atom for _, delta in later for atom in atoms(delta)} - due
     for share in range(client.shares):
         early = newer & set(atoms(process.value(share)))
         if early:

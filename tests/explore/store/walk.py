@@ -180,8 +180,11 @@ class Walk:
 
     def _end(self, world: World, process: Process) -> int:
         """The version that a view can be brought to."""
-        low = min(facts(world.server).order.values(), default=0) if self._bounds.reproducible else process.clock
-        for place, (text, _) in enumerate(() if self._bounds.staleness else world.history):
+        order = facts(world.server).order
+        low = min(order.values(), default=0) if self._bounds.reproducible else process.clock
+        if self._bounds.staleness or not (self._bounds.reproducible or order.keys() - {process.worker}):
+            return len(world.history)
+        for place, (text, _) in enumerate(world.history):
             if text[0] == "t" and parsed(text).clock > low:
                 return place
         return len(world.history)
