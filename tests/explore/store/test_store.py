@@ -20,7 +20,7 @@ SCOPES = {
     "one who is late": (Bounds(silent="0", folders="1", clocks=3, keep=16), 22, {"commit 0"}),
     "one who is late, and comes back": (
         Bounds(silent="0", folders="1", slots=2, keep=16, starts=1, drops=1),
-        13,
+        11,
         {"commit 0"},
     ),
     "deltas in the tags": (Bounds(inline=True, drops=1, rollbacks=1, asking=True), 7, {"tick -4", "read -4"}),
