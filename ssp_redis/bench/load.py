@@ -75,7 +75,9 @@ class Load:
         return self._delta
 
     def check(self, value: Array, clock: int, staleness: int | None) -> None:
-        """Does a read at ``clock`` hold all of this worker's deltas, and all that the bound promises of the others'?
+        """Does a read at ``clock`` hold all of this worker's deltas, and of the others' what the bound promises?
+
+        At staleness 0 that is those of the clocks before, and no more.
 
         Raises:
             Inexact: it does not.
@@ -86,6 +88,8 @@ class Load:
             raise Inexact(f"a read at clock {clock} holds {seen[:, self._me].tolist()} own deltas")
         if staleness is not None and least.min() < clock - staleness:
             raise Inexact(f"a read at clock {clock} and staleness {staleness} holds {least.tolist()} deltas of each")
+        if staleness == 0 and seen.max() > clock:
+            raise Inexact(f"a read at clock {clock} and staleness 0 holds {seen.max(axis=0).tolist()} deltas of each")
 
     def verify(self, value: Array, clocks: int) -> str:
         """Is this the sum of the first value and of so many clocks of every worker? Returns a digest of all its bits.
