@@ -72,8 +72,12 @@ class Push(Protocol):
     def moved(self, clock: int) -> None:
         """The tick will take the worker to another clock than was said."""
 
-    def renew(self) -> None:
-        """The last attempt's fate is unknown: the next one goes to a fresh ring, where no late duplicate can land."""
+    def renew(self, wire: Wire) -> None:
+        """The last attempt's fate is unknown: the next one goes to a fresh ring, where no late duplicate can land.
+
+        Raises:
+            StateLost: the server fell back meanwhile, to before a table was made that is pushed to.
+        """
 
 
 @dataclass(slots=True)
@@ -489,7 +493,7 @@ class Clock:
             return None
         push = pending.push
         if pending.attempts and push is not None:
-            push.renew()
+            push.renew(wire)
         note = push.note if push is not None else "-:"
         known = push.known if push is not None else -1
         pending.attempts += 1

@@ -100,7 +100,8 @@ def join(
             which ends the promise. Programs must seed by clock.
         progress_timeout: seconds after which this worker, while it is blocked by a min that does not move, evicts
             whoever has held that min for so long: one that is alive and has stopped ticking. It counts from its first
-            look, a quarter of that time after it was blocked, at most 2 s. None: never. Longer than any step.
+            look, a quarter of that time after it was blocked, at most 2 s. None: never. Longer than any step, and
+            than any ``flush_every`` of them: only what is flushed moves the min.
         strict: raise :class:`RolledBack` when the server forgot what it had acknowledged (else: logged and counted).
 
     Raises:
@@ -255,8 +256,8 @@ class Worker:
                 (``ServerUnavailable``) is made again as a whole by the next ``tick``: give that one longer.
 
         Raises:
-            WaitTimeout: not admitted within ``timeout`` seconds. The clock has advanced; the next tick finishes the
-                wait first.
+            WaitTimeout: not admitted within ``timeout`` seconds. The clock has advanced, and the next tick finishes the
+                wait first; or this one had to finish the last one's, and has not begun: ``clock`` tells which.
             JobStopped: the job was stopped; the clock has advanced.
             Evicted, Superseded, StateLost, RolledBack, ServerUnavailable, ServerRefused: :mod:`ssp_redis.errors`.
         """

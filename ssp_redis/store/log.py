@@ -106,7 +106,7 @@ class Log:
         return self.tags[version - self.start : end - self.start]
 
     def through(self, clock: int) -> int:
-        """The version without the last ticks, those beyond a clock, and what stands among them."""
+        """The version without the last ticks, which hold nothing older than a clock, and what stands among them."""
         start, end = self.start, self.end
         if self._through_of != (start, end):
             self._through, self._through_of = {}, (start, end)
@@ -119,8 +119,23 @@ class Log:
                     if tag.clock <= clock:
                         break
                     found = version
+            for version in range(found, end):
+                if self.tags[version - start].kind == "t" and not self._later(version, clock):
+                    found = version + 1
             self._through[clock] = found
         return found
+
+    def _later(self, version: int, clock: int) -> bool:
+        """Has that tick nothing that is older than a clock?
+
+        It may be of several clocks that were flushed as one, and what a rollback took rides on the first tick after it.
+        """
+        tick = self.tags[version - self.start]
+        for place in range(version - self.start - 1, -1, -1):
+            tag = self.tags[place]
+            if tag.incarnation == tick.incarnation:
+                return tag.kind != "r" and tag.clock >= clock
+        return False
 
     def last(self, version: int) -> str:
         """The text of the last tag of a prefix."""

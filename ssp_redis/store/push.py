@@ -27,6 +27,7 @@ class TablePush:
         clock: the clock that the tick takes the worker to.
         known: log position after which the tick shall bring the tags, −1: none.
         done: called when the tick has happened.
+        again: called before it is tried once more.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class TablePush:
         clock: int,
         known: int,
         done: Callable[[TablePush], None],
+        again: Callable[[Wire], None],
     ) -> None:
+        self.again = again
         self._keys = keys
         self._ring = ring
         self.views = views
@@ -120,8 +123,10 @@ class TablePush:
         """The tick will take the worker to another clock: so will the headers say."""
         self.clock = clock
 
-    def renew(self) -> None:
+    def renew(self, wire: Wire) -> None:
         """Nobody knows what of the last attempt is still on its way: turn to a fresh ring."""
+        if self.views:
+            self.again(wire)
         if self._slotted:
             self._ring.renew()
 

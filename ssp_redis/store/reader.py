@@ -33,6 +33,8 @@ class Reader:
         self.bases: dict[str, tuple[int, int]] = {}
         #: The bases are as they were read on a connection that was lost since.
         self.doubted = False
+        #: The server was rolled back: are the tables still those that were opened?
+        self.unsure = False
         self.views: dict[str, View] = {}
         self.sparse: dict[str, RowView] = {}
         #: Of the moment at which the log's end was read: epoch, membership, and the min clock of the others.
@@ -54,14 +56,31 @@ class Reader:
 
     def describe(self) -> list[tuple[str, str]]:
         """Name and description of every table that is there."""
-        return [(name, description) for name, description, _ in self._described()]
+        return [(name, description) for name, description, _ in self.host.run(self._described)]
 
     def named(self, number: int) -> tuple[str, str]:
         """Name and description of the table of that number, "" and "" if it is not there."""
-        return next(((name, words) for name, words, known in self._described() if known == number), ("", ""))
+        described = self.host.run(self._described)
+        return next(((name, words) for name, words, known in described if known == number), ("", ""))
 
-    def _described(self) -> list[tuple[str, str, int]]:
-        reply = self.host.run(lambda wire: wire.call("HGETALL", self.keys.tables))
+    def recognize(self, wire: Wire) -> None:
+        """After a rollback: see to it that what was opened is what is there under its name.
+
+        Raises:
+            StateLost: the server fell back to before a table was made, and perhaps it was made anew, as another.
+        """
+        there = {name: (number, words) for name, words, number in self._described(wire)}
+        for view in self.opened():
+            layout = view.layout
+            if there.get(layout.name) != (layout.number, layout.describe()):
+                raise StateLost(
+                    f"table {layout.name}: the server fell back to before it was made, and what was added to it is "
+                    "gone: join anew"
+                )
+        self.unsure = False
+
+    def _described(self, wire: Wire) -> list[tuple[str, str, int]]:
+        reply = wire.call("HGETALL", self.keys.tables)
         found = []
         for i in range(0, len(reply), 2):
             number, state, _, _, description = reply[i + 1].decode().split(" ")
@@ -116,8 +135,11 @@ class Reader:
         self.doubted = False
         self.bases.update(read.bases)
         if self.epoch not in (-1, read.epoch):
+            self.unsure = True
             for view in self.opened():
                 view.forget()
+        if self.unsure:
+            self.recognize(wire)
         self.epoch, self.membership, self.others = read.epoch, read.membership, read.others
         self.at, self.own, self.complete = self.host.local, self.host.clock, read.min_clock
         self._learned(len(read.tags))

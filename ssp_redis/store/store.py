@@ -68,6 +68,8 @@ class Store(Writer):
         """
         touched = [view for view in self.views.values() if view.thaw()]
         sparse = [view for view in self.sparse.values() if view.thaw()]
+        if self.unsure and (touched or sparse):
+            self.host.run(self._sure)
         for view in touched:
             self._make_room(view)
         for rowed in sparse:
@@ -84,10 +86,14 @@ class Store(Writer):
         riding = [*self._riding, *range(self.host.clock, self.host.local - 1)]
         if riding and (touched or sparse):
             self._riders[self.host.local], self._riding = riding, []
-        push = TablePush(self.keys, self.ring, touched, self.host.local, position, self._remember)
+        push = TablePush(self.keys, self.ring, touched, self.host.local, position, self._remember, self._sure)
         if not sparse:
             return push
         return RowPush(push, self.keys, self.ring, sparse, lambda view: rows.spent(self, view), self._remember)
+
+    def _sure(self, wire: Wire) -> None:
+        if self.unsure:
+            self.recognize(wire)
 
     def _remember(self, push: TablePush | RowPush) -> None:
         self._pushed[push.clock] = list(push.views)
@@ -223,7 +229,7 @@ class Store(Writer):
         """
         self.log.clear()
         self.bases.clear()
-        self.epoch = -1
+        self.epoch, self.unsure = -1, True
         self.ring.renew()
         self._sweep_at = 0
         self._suspect = {
@@ -254,11 +260,13 @@ class Store(Writer):
         clocks = self.host.run(lambda wire: wire.call("HMGET", self.job.clocks, *suspect))
         if self._suspect is suspect:  # else it went back once more meanwhile
             self._suspect = None
-        return [
-            Loss(worker, int(stored or 0), seen - 1, False)
-            for (worker, seen), stored in zip(suspect.items(), clocks, strict=True)
-            if int(stored or 0) < seen
-        ]
+        losses = []
+        for (worker, seen), text in zip(suspect.items(), clocks, strict=True):
+            stored = int(text or 0)
+            if stored < seen:
+                self.folder.ticked[worker] = stored  # once: another rollback does not take it again
+                losses.append(Loss(worker, stored, seen - 1, False))
+        return losses
 
 
 def _ranges(worker: str, fates: list[tuple[int, bool]]) -> list[Loss]:

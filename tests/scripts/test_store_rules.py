@@ -51,7 +51,7 @@ def alone(url: str, job: str, **settings: Any) -> Any:
         worker.detach()
 
 
-@client_rule(removed=lambda patch: patch.setattr(TablePush, "renew", lambda self: None))
+@client_rule(removed=lambda patch: patch.setattr(TablePush, "renew", lambda self, wire: None))
 def test_after_an_error_a_push_goes_to_a_fresh_ring(url: str, job: str) -> None:
     """What was on its way to the old one arrives when the slot has been used again, and harms nobody."""
     lost: list[bytes] = []

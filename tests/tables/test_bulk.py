@@ -7,13 +7,16 @@ batch, also for a worker that reads late in its clock, when the others have push
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import redis
-from fixtures import background, blocked, in_database
+from fixtures import Past, background, blocked, in_database
 from remote import Remote, eventually
 
+import ssp_redis
 from ssp_redis import Job, Worker
 
 #: Worker i adds i + 1 everywhere at every clock, and reads now and then; what is wrong comes back.
@@ -190,3 +193,56 @@ def test_jobs_of_one_name_in_two_databases_do_not_mix(join: Callable[..., Worker
         with Job(in_database(url, database), job) as outside:
             assert outside.table("w").get().tolist() == [2 * clocks * 10.0**database] * 3
             outside.delete()
+
+
+@pytest.mark.parametrize("shape", [(2,), (40, 2), (64, 4096)])
+def test_clocks_that_are_flushed_as_one(
+    join: Callable[..., Worker], url: str, job: str, shape: tuple[int, ...]
+) -> None:
+    """Where staleness is lowered to 0, a tick beyond the own clock may hold what the own clock must have."""
+    joining = background(join, 0, workers=2, staleness=2, flush_every=3)
+    slow = join(1, workers=2, staleness=2)
+    fast = joining.result(20)
+    ones = np.ones(shape, np.float32)
+    tables = [worker.table("w", np.zeros_like(ones)) for worker in (slow, fast)]
+    for _ in range(2):
+        tables[1].inc(ones)
+        fast.tick(20)
+    with Job(url, job) as outside:
+        outside.set_staleness(0)
+    tables[0].get()
+    slow.advance()
+    tables[1].inc(ones)
+    fast.advance()  # its clocks 0, 1 and 2 as one
+    for clock in (1, 2, 3):
+        slow.wait(20)
+        assert slow.clock == clock
+        assert (tables[0].get() == 3).all()
+        slow.advance()
+
+
+def test_what_is_pushed_again_after_a_rollback(new_server: Callable[..., Any], tmp_path: Path) -> None:
+    """It rides on a tick of a later clock."""
+    past = Past(new_server, tmp_path)
+    futures = [background(ssp_redis.join, past.url, job="j", worker=i, workers=2, timeout=20) for i in (0, 1)]
+    first, second = (future.result(20) for future in futures)
+    tables = [worker.table("w", np.zeros(5000)) for worker in (first, second)]
+
+    def step() -> None:
+        for worker, table in zip((first, second), tables, strict=True):
+            table.inc(np.full(5000, 1 + 99 * (worker is second)))
+            worker.advance()
+        for worker in (first, second):
+            worker.wait(20)
+
+    step()
+    past.remember()
+    step()
+    past.return_to_it()
+    assert len(first.members) == len(second.members) == 2  # both hear of it
+    tables[0].inc(np.full(5000, 10))
+    first.advance()
+    assert first.clock == 3
+    assert tables[1].get()[0] in (202, 212)  # both of the first's old deltas; the newest rides along
+    for worker in (first, second):
+        worker.detach()

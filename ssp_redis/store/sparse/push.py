@@ -111,8 +111,9 @@ class RowPush:
             self._ring.take(view.layout.number, view.layout.slots, end)
         self._done(self)
 
-    def renew(self) -> None:
+    def renew(self, wire: Wire) -> None:
         """Nobody knows what of the last attempt is still on its way: turn to a fresh ring."""
+        self._dense.again(wire)
         self._ring.renew()
 
     # -- inside ------------------------------------------------------------------------------------------------------

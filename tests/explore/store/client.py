@@ -355,15 +355,18 @@ class Client:
 
     @staticmethod
     def _through(process: Process, clock: int) -> int:
-        """``Reader._through``."""
-        end = process.end
-        for place in reversed(range(len(process.tags))):
-            tag = parsed(process.tags[place])
-            if tag.kind == "t" and tag.clock <= clock:
+        """``Log.through``."""
+        tags, end = [parsed(text) for text in process.tags], len(process.tags)
+        for place in reversed(range(len(tags))):
+            if tags[place].kind == "t" and tags[place].clock <= clock:
                 break
-            if tag.kind == "t":
-                end = process.start + place
-        return end
+            if tags[place].kind == "t":
+                end = place
+        for place in range(end, len(tags)):
+            before = [tag for tag in tags[:place] if tag.incarnation == tags[place].incarnation]
+            if tags[place].kind == "t" and not (before and before[-1].kind != "r" and before[-1].clock >= clock):
+                end = place + 1
+        return process.start + end
 
     def moment(self, process: Process) -> Taken:
         """``Reader.moment``."""
