@@ -66,8 +66,8 @@ elseif name ~= '' and name ~= existing[3] then
   end
   create, dropped = true, run
 else
-  if redis.call('EXISTS', CLOCKS, IDS, LOG) < 3 then
-    return '-1'
+  if redis.call('EXISTS', CLOCKS, IDS, LOG) < 3 or redis.call('ZCARD', ORDER) ~= redis.call('ZCARD', LEASES) then
+    return '-1'  -- every job has those, and whoever is a member stands in each of the others
   end
   for i, field in ipairs({'workers', 'staleness', 'lease'}) do
     if ARGV[7 + i] ~= '' and ARGV[7 + i] ~= existing[3 + i] then
