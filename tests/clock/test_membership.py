@@ -225,7 +225,7 @@ class TestLease:
     def test_a_heartbeat_that_leads_nowhere_is_given_up_in_time(
         self, proxy: Proxy, join: Join, url: str, job: str
     ) -> None:
-        worker = join(0, url=proxy.url, lease=3.0)
+        worker = join(0, url=proxy.url, lease=4.0)
         first = eventually(lambda: proxy.pairs(role=HEARTBEAT))
         proxy.mute(role=HEARTBEAT)
         # whoever looks removes those whose lease has run out

@@ -15,7 +15,7 @@ import ssp_redis
 from ssp_redis import Job, ServerUnavailable
 
 #: What comes to a timeout: the grace that it leaves a server, and what a busy machine takes.
-LATE = 1.0 + 0.7
+LATE = 1.0 + 1.5
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ class TestFrozenSentinels:
             watched.master.do("CLIENT", "KILL", "TYPE", "normal")
             begun = time.monotonic()
             assert worker.tick(timeout=2) == 1
-            assert time.monotonic() - begun < 0.4
+            assert time.monotonic() - begun < 0.9
 
     def test_a_worker_that_computes_stays_when_its_connections_are_cut(self, watched: Watched) -> None:
         master = watched.master
         seen = Job(master.url, "j")
-        with ssp_redis.join(watched.url, job="j", worker=0, lease=3.0) as worker:
+        with ssp_redis.join(watched.url, job="j", worker=0, lease=4.0) as worker:
             # it has asked the first until now
             for sentinel in watched.sentinels[:2]:
                 sentinel.freeze()

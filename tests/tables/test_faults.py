@@ -116,7 +116,7 @@ class TestSlowLink:
             begun = time.monotonic()
             with pytest.raises(ServerUnavailable, match="not done in time"):
                 worker.tick(timeout=0.2)
-            assert time.monotonic() - begun < 0.2 + 1.0 + 0.7
+            assert time.monotonic() - begun < 0.2 + 1.0 + 1.5
         assert worker.tick(timeout=30) == 1
         assert (Job(url, job).table("w").get() == 1).all()
         assert worker.stats()["lost_clocks"] == 0
@@ -131,13 +131,13 @@ class TestSlowLink:
         proxy.fate = slowly
         begun = time.monotonic()
         worker.leave()
-        assert time.monotonic() - begun < 4.0
+        assert time.monotonic() - begun < 4.5
         assert Job(url, job).status().members == []
         worker = join(0, url=proxy.url)
         worker.table("w").inc(np.ones(self.SHAPE, np.float32))
         begun = time.monotonic()
         worker.leave()
-        assert time.monotonic() - begun > 4.0
+        assert time.monotonic() - begun > 4.5
         assert Job(url, job).status().members == []
         assert (Job(url, job).table("w").get() == 2).all()
 
@@ -153,7 +153,7 @@ class TestSlowLink:
             begun = time.monotonic()
             with pytest.raises(WaitTimeout, match="waits for: worker 1"):
                 worker.wait(timeout=1.5)
-            assert time.monotonic() - begun < 1.5 + 1.0 + 0.7
+            assert time.monotonic() - begun < 1.5 + 1.0 + 1.5
 
 
 def test_the_end_of_a_tick_is_found_out_by_another_call(join: Join, url: str, job: str, proxy: Proxy) -> None:
