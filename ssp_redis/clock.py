@@ -410,6 +410,7 @@ class Clock:
         # it is a courtesy: whoever is out has an error to raise, and no time for others
         with contextlib.suppress(OSError, ReplyError, SSPError, Refusal):
             wire = self.endpoint.connect(self.link.patience(), "leaving")
+            wire.hurry(self.link.patience())
             try:
                 sweep(wire)
             finally:
