@@ -59,7 +59,7 @@ async function wait() { // a message ends it; the re-check is for lost messages 
 }
 function hear(message) {
   const [run, ...words] = message.split(' '); // run epoch min staleness membership stop started
-  if (run === me.run) words[0] === now.epoch ? (note(words), wake()) : sync().then(wake, fail); // others are not for me
+  if (run === me.run) words[0] === now.epoch ? (note(words.slice(0, 6)), wake()) : sync().then(wake, fail); // others are not for me
 }
 const command = connect(), subscriber = connect(hear);
 (async () => {

@@ -1,6 +1,6 @@
 """Five processes of any kind, kept within three steps of each other by the clock alone; no parameter is shared.
 
-ssp-redis launch -n 5 --staleness 3 examples/clock_only.py
+mkdir steps && ssp-redis launch -n 5 --staleness 3 examples/clock_only.py steps
 
 Each writes into a file of a directory that all share how many steps it has done, and reads those of the others.
 """
