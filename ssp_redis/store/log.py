@@ -107,22 +107,27 @@ class Log:
 
     def through(self, clock: int) -> int:
         """The version without the last ticks, which hold nothing older than a clock, and what stands among them."""
-        start, end = self.start, self.end
-        if self._through_of != (start, end):
-            self._through, self._through_of = {}, (start, end)
+        scene = (self.start, self.end)
+        if self._through_of != scene:
+            self._through, self._through_of = {}, scene
         found = self._through.get(clock)
         if found is None:
-            found = end
-            for version in range(end - 1, start - 1, -1):
-                tag = self.tags[version - start]
-                if tag.kind == "t":
-                    if tag.clock <= clock:
-                        break
-                    found = version
-            for version in range(found, end):
-                if self.tags[version - start].kind == "t" and not self._later(version, clock):
+            found = self.beyond(clock)
+            for version in range(found, self.end):
+                if self.tags[version - self.start].kind == "t" and not self._later(version, clock):
                     found = version + 1
             self._through[clock] = found
+        return found
+
+    def beyond(self, clock: int) -> int:
+        """The version without the last ticks, those beyond a clock, and what stands among them."""
+        found = self.end
+        for version in range(self.end - 1, self.start - 1, -1):
+            tag = self.tags[version - self.start]
+            if tag.kind == "t":
+                if tag.clock <= clock:
+                    break
+                found = version
         return found
 
     def _later(self, version: int, clock: int) -> bool:

@@ -197,13 +197,15 @@ class Reader:
         """
         host = self.host
         if host.reproducible:
-            return self.log.through(self.complete)
+            return self.log.beyond(self.complete)
         return self.log.through(host.clock) if host.bulk and self.others is not None else self.log.end
 
     def common(self) -> int:
         """The version up to which bases may go: no further than any member may read."""
-        held_back = self.host.reproducible or (self.host.bulk and self.others is not None)
-        return self.log.through(self.complete) if held_back else self.log.end
+        host = self.host
+        if host.reproducible:
+            return self.log.beyond(self.complete)
+        return self.log.through(self.complete) if host.bulk and self.others is not None else self.log.end
 
     def serves(self, epoch: int, membership: int, clock: int, staleness: int) -> bool:
         """Is the log as it is known enough for a read at ``clock``?"""

@@ -562,8 +562,8 @@ def test_one_that_only_waits_notices_a_rollback(past: Past) -> None:
             for i in range(2)
         ]
     )
-    past.remember()
     table = fast.table("w", np.zeros(4))
+    past.remember()
     table.inc(np.ones(4))
     fast.tick()
     waiting = background(fast.tick)

@@ -63,7 +63,6 @@ class Client:
     #: At staleness 0 views go up to the own clock, in a reproducible run to the last complete one (``Reader.horizon``),
     #: and bases to the last complete one (``Reader.common``).
     stops: bool = True
-    shares_late: bool = True
     #: A base of a part of a clock is not put in the place of another (``early.allowed``), and who may not read it yet
     #: begins with the one before (``early.before``).
     one_at_a_time: bool = True
@@ -344,29 +343,38 @@ class Client:
     def horizon(self, process: Process) -> int:
         """``Reader.horizon``."""
         if self.reproducible:
-            return self._through(process, process.complete) if self.stops else process.end
+            return self._beyond(process, process.complete) if self.stops else process.end
         held_back = process.staleness == 0 and process.others is not None and self.stops
         return self._through(process, process.clock) if held_back else process.end
 
     def common(self, process: Process) -> int:
         """``Reader.common``."""
-        bulk = process.staleness == 0 and process.others is not None and self.shares_late
-        return self._through(process, process.complete) if self.reproducible or bulk else process.end
+        if self.reproducible:
+            return self._beyond(process, process.complete)
+        held_back = process.staleness == 0 and process.others is not None
+        return self._through(process, process.complete) if held_back else process.end
 
-    @staticmethod
-    def _through(process: Process, clock: int) -> int:
+    def _through(self, process: Process, clock: int) -> int:
         """``Log.through``."""
-        tags, end = [parsed(text) for text in process.tags], len(process.tags)
-        for place in reversed(range(len(tags))):
-            if tags[place].kind == "t" and tags[place].clock <= clock:
-                break
-            if tags[place].kind == "t":
-                end = place
-        for place in range(end, len(tags)):
+        end = self._beyond(process, clock)
+        tags = [parsed(text) for text in process.tags]
+        for place in range(end - process.start, len(tags)):
             before = [tag for tag in tags[:place] if tag.incarnation == tags[place].incarnation]
             if tags[place].kind == "t" and not (before and before[-1].kind != "r" and before[-1].clock >= clock):
-                end = place + 1
-        return process.start + end
+                end = process.start + place + 1
+        return end
+
+    @staticmethod
+    def _beyond(process: Process, clock: int) -> int:
+        """``Log.beyond``."""
+        end = process.end
+        for place in reversed(range(len(process.tags))):
+            tag = parsed(process.tags[place])
+            if tag.kind == "t" and tag.clock <= clock:
+                break
+            if tag.kind == "t":
+                end = process.start + place
+        return end
 
     def moment(self, process: Process) -> Taken:
         """``Reader.moment``."""

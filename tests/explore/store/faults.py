@@ -45,7 +45,7 @@ REPRODUCIBLE = Bounds(reproducible=True, slots=2)
 #: Only worker 0 pushes; somebody sweeps.
 SWEEPING = Bounds(silent="1", clocks=1, sweeps=1)
 #: Worker 0 is late and has no copy of its own; what the others have pushed is published, at one clock and the next.
-LATE = Bounds(workers=3, joined=3, silent="0", folders="1", keep=16)
+LATE = Bounds(workers=3, joined=3, silent="0", folders="1")
 _VIEW = "{0} reads; {0} brings; {0} GETs R:b; {0} GETs R:d"
 _EARLY = (
     "1 SETs R:d; 1 ticks; 2 SETs R:d; 2 ticks; 0 ticks; 1 reads; 1 reads; 1 brings; 1 GETs R:b; 1 GETs R:d; "
@@ -79,7 +79,7 @@ FAULTS = [
           without("commit", "if redis.call('GETRANGE', KEYS[5 + i], 0, #header - 1) ~= header then", "if false then"),
           story=_says(f"0 SETs R:d; 0 ticks; {_VIEW.format(1)}; 0 SETs R:d; 0 ticks")),
     Fault("a read goes on from a position that was trimmed", "masters are exact",
-          Bounds(silent="1", bare=True, staleness=1),
+          Bounds(silent="1", bare=True, staleness=1, keep=1),
           without("read", "if known < off or known > off + length then", "if known > off + length then"),
           story=_says("1 reads; 1 reads; 1 brings; 1 GETs R:b; 0 SETs; 0 ticks; 0 ticks to 2 with -:; "
                       "0 reads; 0 brings; 0 GETs R:b")),
@@ -110,8 +110,6 @@ FAULTS = [
           story=_says("0 SETs R:d; 0 ticks; 1 reads; 1 brings; 1 GETs R:b; 1 GETs R:d")),
     Fault("a view at staleness 0 goes beyond the own clock", "reads are of their clock", Bounds(folders=""),
           client={"stops": False}),
-    Fault("a base at staleness 0 has a part of a clock", "reads are of their clock", PLAIN,
-          client={"shares_late": False}),
     Fault("a base of a part of a clock is put in the place of another", "reads are of their clock", LATE,
           client={"one_at_a_time": False}, story=_says(_EARLY)),
     Fault("who may not read a base yet does not look at the one before", "reads are of their clock", LATE,

@@ -28,7 +28,7 @@ class Bounds:
     bare: bool = False
     asking: bool = False
     #: Tags that are kept when the log is trimmed (shipped: 256).
-    keep: int = 1
+    keep: int = 16
     #: How often may happen: a worker joins, again or anew; a connection breaks; a process dies; somebody is evicted,
     #: or leaves; the server falls back; the log alone loses its last entry.
     starts: int = 0

@@ -14,12 +14,13 @@ from .walk import Walk
 #: What is walked in the suite: bounds, depth, and answers that must have been met. Deeper: ``python -m tests.explore
 #: --store``.
 SCOPES = {
-    "pushes, reads and folds of two": (Bounds(), 22, {"commit -8", "read -10"}),
+    "pushes, reads and folds of two": (Bounds(), 22, {"commit -8"}),
+    "a log that is trimmed": (Bounds(keep=1, staleness=1), 16, {"commit -8", "read -10"}),
     "of two that are far apart": (Bounds(clocks=3, staleness=1, slots=2, bare=True, asking=True), 6, {"tick 0"}),
     "a table of two shares": (Bounds(shares=2), 12, {"commit 0"}),
-    "one who is late": (Bounds(silent="0", folders="1", clocks=3, keep=16), 22, {"commit 0"}),
+    "one who is late": (Bounds(silent="0", folders="1", clocks=3), 22, {"commit 0"}),
     "one who is late, and comes back": (
-        Bounds(silent="0", folders="1", slots=2, keep=16, starts=1, drops=1),
+        Bounds(silent="0", folders="1", slots=2, starts=1, drops=1),
         11,
         {"commit 0"},
     ),
@@ -43,7 +44,7 @@ SCOPES = {
         {"commit 0"},
     ),
     "a fall and a lost connection": (Bounds(rollbacks=1, drops=1), 8, {"tick -4", "read -4"}),
-    "a reproducible run": (Bounds(reproducible=True), 22, {"commit -8", "read -10"}),
+    "a reproducible run": (Bounds(reproducible=True, keep=1), 22, {"commit -8", "read -10"}),
     "a reproducible run with accidents": (
         Bounds(reproducible=True, slots=2, starts=1, deaths=1, drops=1, rollbacks=1),
         5,
@@ -51,7 +52,7 @@ SCOPES = {
     ),
     "sweeps": (Bounds(starts=1, evictions=1, sweeps=2, silent="1"), 8, {"read 0"}),
     "sweeps, drops and a fall": (Bounds(drops=1, evictions=1, sweeps=2, rollbacks=1, window=3), 6, {"read 0"}),
-    "a log that loses its tail": (Bounds(cuts=1, drops=1, staleness=1), 9, {"tick -4", "read -10"}),
+    "a log that loses its tail": (Bounds(cuts=1, drops=1, staleness=1, keep=1), 9, {"tick -4", "read -10"}),
 }
 
 
