@@ -7,6 +7,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fixtures import join, no_environment_of_ours, proxy, remote, together
+from fixtures import collected, join, no_environment_of_ours, proxy, remote, together
 
-__all__ = ["join", "no_environment_of_ours", "proxy", "remote", "together"]
+__all__ = ["collected", "join", "no_environment_of_ours", "proxy", "remote", "together"]

@@ -11,6 +11,8 @@ from fixtures import sigint_at
 
 from ssp_redis.signals import held_back
 
+pytestmark = pytest.mark.usefixtures("collected")
+
 
 class Terminated(BaseException):
     """What SIGTERM raises here."""

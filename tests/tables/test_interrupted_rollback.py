@@ -14,6 +14,8 @@ from fixtures import Past, sigint_at
 
 from ssp_redis import RolledBack, Worker
 
+pytestmark = pytest.mark.usefixtures("collected")
+
 Join = Callable[..., Worker]
 #: What a worker does then: what signals wait for, and what is around it.
 _HELD = {"_reconcile", "rolled_back", "_rolled_back", "forget", "_rebase", "add", "renew"}

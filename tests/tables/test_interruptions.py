@@ -17,6 +17,8 @@ from remote import Remote, RemoteError, eventually
 import ssp_redis
 from ssp_redis import Job, WaitTimeout, Worker
 
+pytestmark = pytest.mark.usefixtures("collected")
+
 Add = Callable[..., None]
 Read = Callable[[], Any]
 
