@@ -131,6 +131,7 @@ class Flat:
         self._table: Table = worker.table(name, first)
         self._worker = worker
         self._delta = first
+        self._finite = True
         self._bases = self._cut(first)
         #: Are local changes in the table that are not in the base yet?
         self.pushed = False
@@ -138,27 +139,26 @@ class Flat:
     def changes(self, arrays: Mapping[str, Array], scale: float, share: float) -> None:
         """Compute what changed here since the base, scaled."""
         self._delta = delta = self._table.spare()
-        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is found when it is added
+        with np.errstate(invalid="ignore", over="ignore"):
             for part, base, out in zip(self.parts, self._bases, self._cut(delta), strict=True):
                 np.subtract(part.check(arrays[part.name]), base, out=out)
             if scale != 1:
                 delta[: self._trained] *= scale
             delta[self._trained :] *= share
+        self._finite = passes.finite(delta)
 
     def check(self) -> None:
         """Raise NonFinite, which names the array, if what was computed has NaN or infinity in it."""
-        if not passes.finite(self._delta):
+        if not self._finite:
             for part, change in zip(self.parts, self._cut(self._delta), strict=True):
                 check_finite(self._worker, part.name, change)
 
     def push(self) -> None:
-        """Add what was computed."""
-        try:
-            self._table.inc(self._delta)
-        except NonFinite:
-            self.check()  # knows the name
-            raise
+        """Add what was computed, if it is finite (:meth:`check`)."""
+        self.check()
+        self._table.inc_spare()
         self.pushed = True
+        self._table.hide(self._kept)
 
     def keep(self, arrays: Mapping[str, Array]) -> None:
         """What was added is in the base now; local values stay."""
@@ -167,14 +167,19 @@ class Flat:
 
     def pull(self) -> None:
         """Take the shared value as the base."""
-        value = self._table.get()
-        bases = self._cut(value)
         if self._halves:
+            bases = self._cut(self._table.get())
             for part, base in zip(self.parts, bases, strict=True):
                 base[...] = part.rounded(base)
+        else:
+            bases = self._cut(self._table.show(self._kept))
         for base in bases:
-            base.flags.writeable = False  # adapters see it, and may hand it on
+            base.flags.writeable = False  # adapters see it
         self._bases, self.pushed = bases, False
+
+    def _kept(self, copy: Array) -> None:
+        """The base was the table's own memory, which is about to change."""
+        self._bases = self._cut(copy)
 
     def values(self) -> dict[str, Array]:
         """The base by name, not to be written to."""

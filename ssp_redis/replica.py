@@ -51,8 +51,9 @@ class Replica:
         Args:
             worker: a member; its clock counts the pushes.
             arrays: arrays of float16, bfloat16, float32 or float64 by name, or what returns them; asked at every tick.
-            write: takes values by name, not to be changed and in the dtype in which they are summed (float32 for half
-                types). None: the arrays are written in place.
+            write: takes values by name, in the dtype in which they are summed (float32 for half types), and copies what
+                it keeps: they are not to be changed, and their memory is used again. None: the arrays are written in
+                place.
             name: of the model, should a job have several; at most 40 characters.
             scale: what local changes are multiplied with. A number; ``"workers"``: 1/start quorum, so that steps on
                 mean losses make a step on the mean loss of all; ``"members"``: 1/members, as they come and go. With 1
@@ -157,8 +158,8 @@ class Replica:
             rowed.use(np.arange(rowed.part.shape[0]), self._scaled())
 
     def _push(self) -> None:
-        if self._unwritten:
-            self._pull()  # an interruption left the arrays half written
+        if self._unwritten or any(flat.pushed for flat in self._flats):
+            self._pull()  # an interruption left the arrays half written, or without a base
         arrays = self._read()
         for part in self._parts:
             if part.name not in arrays:

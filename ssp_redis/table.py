@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -57,11 +58,32 @@ class Table:
         return value.astype(self.dtype, copy=False)
 
     def spare(self) -> NDArray[Any]:
-        """Memory of ``shape`` for the next delta, in the dtype in which the table is summed; its values are anything.
-
-        Filled and handed to ``inc``, it is not copied: it is the table's own then, and not to be touched any more.
-        """
+        """Memory of ``shape`` for a delta, in the dtype in which the table is summed; its values are anything."""
         return self._view.lend().reshape(self.shape)
+
+    def inc_spare(self) -> None:
+        """Add what :meth:`spare` was filled with: as ``inc``, but neither copied nor looked at.
+
+        All of it is finite, the caller knows; and the memory is the table's own now, not to be touched any more.
+
+        Raises:
+            NonFinite: its sum with what this clock has added is not finite; nothing was added.
+        """
+        self._owner.adds()
+        check_added(self.name, self._owner, self._view.add_lent())
+
+    def show(self, keep: Callable[[NDArray[Any]], None]) -> NDArray[Any]:
+        """As ``get``, flat and in the dtype in which the table is summed, and perhaps not copied: not to be written to.
+
+        Args:
+            keep: gets a copy to go on with before what was shown changes, unless :meth:`hide` was called by then.
+        """
+        self._owner.fresh(self._view)
+        return self._view.show(keep)
+
+    def hide(self, keep: Callable[[NDArray[Any]], None]) -> None:
+        """What was shown is not needed any more."""
+        self._view.hide(keep)
 
     def inc(self, delta: ArrayLike, rows: Rows | None = None) -> None:
         """Add ``delta`` to the table; it is committed by the tick that ends this clock.

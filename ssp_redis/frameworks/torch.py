@@ -90,7 +90,7 @@ class _View:
         tensors = self.tensors()
         for key, value in values.items():
             tensor = tensors[key].detach()
-            if tensor.device.type == "cpu":
+            if tensor.is_cpu:
                 np.copyto(_array(tensor), value, casting="same_kind")
             else:
                 tensor.copy_(torch.from_numpy(value.copy()))
@@ -120,7 +120,7 @@ def _follow(replica: Replica, key: str, module: torch.nn.Module) -> None:
 
 def _array(tensor: torch.Tensor) -> Array:
     """A tensor as an array: its own memory on the CPU, a copy elsewhere."""
-    tensor = tensor.detach().cpu()
+    tensor = tensor.detach() if tensor.is_cpu else tensor.detach().cpu()
     if tensor.dtype != torch.bfloat16:
         return np.asarray(tensor.numpy())
     try:

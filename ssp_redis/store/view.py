@@ -101,6 +101,8 @@ class View:
         self._spare: list[Array] = []
         #: Such memory in the hands of a caller, who fills it.
         self._lent: Array | None = None
+        #: Somebody looks at the master, and wants a copy before it is changed.
+        self._shown: Callable[[Array], None] | None = None
         #: Of a tiny table, master and overlay but for the open clock's part; None: to be laid anew.
         self._laid: Array | None = None
         #: Of deltas that are held, the length of the log with their tick.
@@ -132,20 +134,13 @@ class View:
     # -- own deltas --------------------------------------------------------------------------------------------------
 
     def lend(self) -> Array:
-        """Memory for a delta, flat: what is added in it first in a clock is not copied."""
+        """Memory for a delta, flat, which :meth:`add_lent` adds."""
         if self._lent is None:
             self._lent = self._spare.pop() if self._spare else np.empty_like(self.master)
         return self._lent
 
     def add(self, delta: Array) -> bool:
         """Add to the open clock's delta; False, and nothing is added, when it or their sum is not finite."""
-        # as a whole and in its order, not reversed
-        lent = self._lent is not None and delta.base is self._lent and delta.flags.c_contiguous
-        if self.open is None and lent:
-            if not passes.finite(delta):
-                return False
-            self.open, self._lent = self._lent, None
-            return True
         # beside the old sum, which must be what it was if the new one is none, or if an interruption (Ctrl-C) comes
         added = self._spare.pop() if self._spare else np.empty_like(self.master)
         before = self.open
@@ -156,6 +151,14 @@ class View:
         self.open = added
         if before is not None and len(self._spare) < 2:
             self._spare.append(before)
+        return True
+
+    def add_lent(self) -> bool:
+        """Add what is in the memory that was lent, and finite; False as in :meth:`add`."""
+        assert self._lent is not None
+        if self.open is not None:
+            return self.add(self._lent)
+        self.open, self._lent = self._lent, None
         return True
 
     def add_rows(self, delta: Array, rows: NDArray[np.intp]) -> bool:
@@ -187,6 +190,28 @@ class View:
         if self._laid is None:
             self._laid = self._lay([])
         return self._laid.copy() if self.open is None else self._laid + self.open
+
+    def show(self, keep: Callable[[Array], None]) -> Array:
+        """The value, flat, not to be written to: the master itself, where nothing is laid over it.
+
+        Before the master changes, ``keep`` gets a copy to go on with, unless :meth:`hide` said that there is no need.
+        """
+        if self._shown not in (None, keep) or self.open is not None or self._overlay(min(self.owned)):
+            return self.value()
+        self._shown = keep
+        return self.master
+
+    def hide(self, keep: Callable[[Array], None]) -> None:
+        """What was shown is not needed any more."""
+        if self._shown == keep:
+            self._shown = None
+
+    def _change(self) -> None:
+        """The master is about to change."""
+        self._laid = None
+        if self._shown is not None:
+            self._shown(self.master.copy())
+            self._shown = None
 
     def _lay(self, last: list[Array]) -> Array:
         """Master and overlay, but of the open clock only what is given as the last."""
@@ -287,8 +312,9 @@ class View:
         number, block = self.layout.number, self.layout.block(0)
         base, generation = bases[self.layout.names[0]]
         anew, tags = self._way(0, log, end, base, incarnation)
+        self._change()
         self.versions[0] = -1  # until all of it is in, it is nothing
-        self._laid, master, header = None, self.master, memoryview(self._header)
+        master, header = self.master, memoryview(self._header)
         if anew:
             wire.send(command("GET", self.keys.base(number, 0, generation)))
             there = wire.read_into(header, as_bytes(master))
@@ -412,7 +438,7 @@ class View:
 
     def bring(self, wire: Wire, ends: dict[int, int], work: list[Fetch | Step]) -> bool:
         """Carry out a plan. False when a value was missing or foreign: that share starts again from its base."""
-        self._laid = None
+        self._change()
         for item in work:
             # until all of it is in, it is nothing: an interruption leaves no half sum that could be taken for one
             self.versions[item.share] = -1

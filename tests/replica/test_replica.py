@@ -280,6 +280,40 @@ def test_an_array_that_was_replaced_is_named(join: Join) -> None:
         replica.tick()
 
 
+def test_a_base_stands_while_the_table_is_read_on(together: Together) -> None:
+    """What a replica compares with may be the memory of the table, which a read brings forward."""
+    models = [model(0.0), model(0.0)]
+    workers = together(2, staleness=None)
+    first, second = (Replica(w, m, scale=1) for w, m in zip(workers, models, strict=True))
+    models[1]["w"] += 8
+    second.tick()
+    first.tick()
+    for clock in range(1, 4):
+        models[1]["w"] += 8
+        second.tick()
+        models[0]["w"] += 1
+        workers[0].tick()  # learns of it
+        assert workers[0].table("model.float32").get().max() == 8 * (clock + 1) + clock - 1, "was read before the push"
+        first.tick()
+        assert (models[0]["w"] == 8 * (clock + 1) + clock).all()
+
+
+def test_of_two_replicas_of_one_table_each_has_its_own_base(together: Together) -> None:
+    workers = together(2, staleness=None)
+    models = [model(0.0), model(0.0), model(0.0)]
+    first, again = (Replica(workers[0], m, scale=1) for m in models[:2])
+    other = Replica(workers[1], models[2], scale=1)
+    for clock in range(1, 4):
+        for replica in (first, again):
+            replica.pull()
+        for values in models:
+            values["w"] += 1
+        for replica in (again, first, other):
+            replica.tick()
+        with Job(workers[0]._clock.settings.url, workers[0].job) as job:
+            assert (job.table("model.float32").get()[1:] == 3 * clock).all()
+
+
 # -- interruptions -----------------------------------------------------------------------------------------------------
 
 
