@@ -6,6 +6,7 @@ stands. What is run over a link must be repeatable, for after a lost connection 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,7 +16,10 @@ from .connection import Backoff, Endpoint, ReplyError, Wire, refused
 from .errors import ServerUnavailable, SSPError
 from .lua import Refusal
 
+logger = logging.getLogger("ssp_redis")
 T = TypeVar("T")
+#: Seconds after which it is said that the server is away.
+_PATIENT = 1.0
 #: What a caller's deadline leaves the server to answer in (seconds): a timeout of 0 asks once.
 GRACE = 1.0
 #: A connection's own timeout, for each read and write (seconds).
@@ -32,6 +36,8 @@ def persist(
 ) -> T:
     """Run ``attempt`` until it succeeds, as long as the server is away or unwell in a way that passes.
 
+    Whoever waits for it reads in the log what for.
+
     Args:
         endpoint: the server.
         limit: seconds to go on trying.
@@ -45,6 +51,7 @@ def persist(
     """
     # the time of the first attempt counts too, unless it came before this
     backoff = Backoff(limit) if failure is None else None
+    begun, said = time.monotonic(), False
     while True:
         if failure is not None:
             failed()
@@ -59,6 +66,11 @@ def persist(
                 late = not limit or isinstance(failure, TimeoutError)
                 away = "was not done in time" if late else f"was away for {limit:.3g} s"
                 raise ServerUnavailable(f"{endpoint.label} {away}: {what}") from failure
+            if not said and time.monotonic() - begun > _PATIENT:
+                said = True
+                what = str(failure).rstrip(".")
+                named = what if endpoint.label in what else f"{endpoint.label}: {what}"
+                logger.warning("%s; trying again for up to %.3g s", named, limit)
         try:
             return attempt()
         except Refusal:

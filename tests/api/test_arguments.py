@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,6 +98,15 @@ def test_a_server_that_is_not_there(path: str) -> None:
     assert "was away for 0.2 s" in str(caught.value)
     assert "S3CRET" not in str(caught.value) + repr(caught.value.__cause__)
     assert isinstance(caught.value, ConnectionError)
+
+
+def test_who_waits_for_a_server_reads_what_for(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    url = f"unix://:s3cret@{tmp_path}/none.sock"
+    with pytest.raises(ServerUnavailable):
+        ssp_redis.join(url, job="j", reconnect_timeout=1.5)
+    assert [record.levelname for record in caplog.records] == ["WARNING"], "once"
+    assert re.search(r"/none.sock cannot be reached: .*No such file.*; trying again for up to 1.5 s\n", caplog.text)
+    assert "s3cret" not in caplog.text
 
 
 def test_a_wrong_password_is_refused_and_not_shown(new_server: Callable[..., Any]) -> None:
