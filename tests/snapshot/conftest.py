@@ -1,4 +1,4 @@
-"""The fixtures of this folder's tests, and the modules that they need: ``commands``, ``fixtures``, ``markers`` …"""
+"""The fixtures of this folder's tests, and the modules beside them: ``markers`` …"""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from commands import ssp
 from fixtures import join, no_environment_of_ours, remote, together

@@ -1,8 +1,0 @@
-"""The modules beside this folder: the model is compared with the scripts through the explorer's engine."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
