@@ -93,10 +93,9 @@ def check_finite(table: str, who: Adder, delta: Array, chosen: NDArray[np.intp] 
     )
 
 
-def check_added(table: str, who: Adder, added: bool) -> None:
-    """Raise NonFinite if a delta, finite by itself, could not be added to what the clock had added before."""
-    if not added:
-        raise NonFinite(
-            f"worker {who.id}, clock {who.clock}: the deltas of this clock for table {table} add up to more than its "
-            "dtype holds; the last one was not added"
-        )
+def sum_not_finite(table: str, who: Adder) -> NonFinite:
+    """The error where a delta, finite by itself, could not be added to what the clock had added before."""
+    return NonFinite(
+        f"worker {who.id}, clock {who.clock}: the deltas of this clock for table {table} add up to more than its dtype "
+        "holds; the last one was not added"
+    )

@@ -118,15 +118,22 @@ def agree(worker: Worker, name: str, parts: list[Part]) -> None:
 
 
 class Flat:
-    """The dense arrays of one dtype end to end in one table, so that a tick costs no more for many than for one."""
+    """The dense arrays of one dtype end to end in one table, so that a tick costs no more for many than for one.
 
-    def __init__(self, worker: Worker, name: str, parts: list[Part], arrays: Mapping[str, Array]) -> None:
+    Args:
+        copied: whoever gets :meth:`values` copies them, so that they may be the memory of the table.
+    """
+
+    def __init__(
+        self, worker: Worker, name: str, parts: list[Part], arrays: Mapping[str, Array], copied: bool = False
+    ) -> None:
         # those that are averaged stand last
         self.parts = sorted(parts, key=lambda part: part.kind == "averaged")
         ends = np.cumsum([part.size for part in self.parts]).tolist()
         self._extents = [slice(end - part.size, end) for part, end in zip(self.parts, ends, strict=True)]
         self._trained = sum(part.size for part in self.parts if part.kind != "averaged")
         self._halves = any(part.dtype.name != part.stored for part in self.parts)
+        self._shown = copied and not self._halves
         first = self._joined(arrays)
         self._table: Table = worker.table(name, first)
         self._worker = worker
@@ -167,19 +174,18 @@ class Flat:
 
     def pull(self) -> None:
         """Take the shared value as the base."""
+        bases = self._cut(self._table.show(self._kept) if self._shown else self._table.get())
         if self._halves:
-            bases = self._cut(self._table.get())
             for part, base in zip(self.parts, bases, strict=True):
                 base[...] = part.rounded(base)
-        else:
-            bases = self._cut(self._table.show(self._kept))
         for base in bases:
             base.flags.writeable = False  # adapters see it
         self._bases, self.pushed = bases, False
 
-    def _kept(self, copy: Array) -> None:
-        """The base was the table's own memory, which is about to change."""
-        self._bases = self._cut(copy)
+    def _kept(self, value: Array) -> None:
+        """The memory of the table is about to change, and may be the base still."""
+        if np.may_share_memory(self._bases[0], value):
+            self._bases = self._cut(value.copy())
 
     def values(self) -> dict[str, Array]:
         """The base by name, not to be written to."""

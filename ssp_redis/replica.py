@@ -39,6 +39,7 @@ class Replica:
         arrays: Mapping[str, Any] | Callable[[], Mapping[str, Any]],
         write: Callable[[dict[str, Array]], object] | None = None,
         *,
+        copies: bool = False,
         name: str = "model",
         scale: float | str = "workers",
         every: int = 1,
@@ -51,9 +52,9 @@ class Replica:
         Args:
             worker: a member; its clock counts the pushes.
             arrays: arrays of float16, bfloat16, float32 or float64 by name, or what returns them; asked at every tick.
-            write: takes values by name, in the dtype in which they are summed (float32 for half types), and copies what
-                it keeps: they are not to be changed, and their memory is used again. None: the arrays are written in
-                place.
+            write: takes values by name, not to be changed and in the dtype in which they are summed (float32 for half
+                types). None: the arrays are written in place.
+            copies: ``write`` keeps nothing of the memory that it is given, which is used again then, not made anew.
             name: of the model, should a job have several; at most 40 characters.
             scale: what local changes are multiplied with. A number; ``"workers"``: 1/start quorum, so that steps on
                 mean losses make a step on the mean loss of all; ``"members"``: 1/members, as they come and go. With 1
@@ -73,6 +74,7 @@ class Replica:
         self._scale = _check_scale(scale)
         self._given = arrays
         self._write = write
+        self._copies = copies or write is None
         self._step = 0
         #: Is the base newer than the arrays?
         self._unwritten = False
@@ -240,7 +242,10 @@ class Replica:
     def _flats_of(self, name: str, chosen: Callable[[Part], bool], arrays: dict[str, Array]) -> list[Flat]:
         parts = [part for part in self._parts if chosen(part) and part.size]
         kinds = sorted({part.stored for part in parts})
-        return [Flat(self.worker, f"{name}.{kind}", [p for p in parts if p.stored == kind], arrays) for kind in kinds]
+        return [
+            Flat(self.worker, f"{name}.{kind}", [p for p in parts if p.stored == kind], arrays, self._copies)
+            for kind in kinds
+        ]
 
 
 def _check_scale(scale: object) -> float | str:

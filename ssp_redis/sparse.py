@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from .errors import UsageError
-from .given import Adder, Array, Rows, as_delta, as_rows, check_added, check_finite, check_rows_of
+from .given import Adder, Array, Rows, as_delta, as_rows, check_finite, check_rows_of, sum_not_finite
 from .keys import check_name
 from .store.blob import DTYPES, dtype_of
 from .store.sparse.initial import INITIALIZERS
@@ -78,8 +78,9 @@ class SparseTable:
         check_finite(self.name, self._owner, array, chosen)
         if len(chosen):
             layout = self._view.layout
-            added = self._view.add(layout.numbers(chosen), array.reshape(len(chosen), layout.width))
-            check_added(self.name, self._owner, added)
+            # once it is added nothing is called any more, or an interruption there would have it added again
+            if not self._view.add(layout.numbers(chosen), array.reshape(len(chosen), layout.width)):
+                raise sum_not_finite(self.name, self._owner)
 
 
 def pick(view: RowView, rows: Rows, read: Callable[[Array], Array]) -> Array:

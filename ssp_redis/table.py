@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import TableMismatch
-from .given import Adder, Rows, as_delta, as_rows, check_added, check_finite, check_rows_of
+from .given import Adder, Rows, as_delta, as_rows, check_finite, check_rows_of, sum_not_finite
 from .store.blob import dtype_of
 from .store.view import View
 
@@ -70,13 +70,14 @@ class Table:
             NonFinite: its sum with what this clock has added is not finite; nothing was added.
         """
         self._owner.adds()
-        check_added(self.name, self._owner, self._view.add_lent())
+        if not self._view.add_lent():
+            raise sum_not_finite(self.name, self._owner)
 
     def show(self, keep: Callable[[NDArray[Any]], None]) -> NDArray[Any]:
         """As ``get``, flat and in the dtype in which the table is summed, and perhaps not copied: not to be written to.
 
         Args:
-            keep: gets a copy to go on with before what was shown changes, unless :meth:`hide` was called by then.
+            keep: gets it once more before it changes, to copy it, unless :meth:`hide` was called by then.
         """
         self._owner.fresh(self._view)
         return self._view.show(keep)
@@ -97,6 +98,7 @@ class Table:
             NonFinite: NaN or infinity in the delta, or in its sum with what this clock has added.
             UsageError: a row out of range. Nothing was added in any of these cases.
         """
+        # once it is added nothing is called any more, or an interruption there would have it added again
         self._owner.adds()
         array = as_delta(self.name, self.dtype, self._stored, delta)
         if rows is None:
@@ -104,9 +106,10 @@ class Table:
                 raise TableMismatch(f"table {self.name} has shape {self.shape}, the delta {array.shape}")
             if not self._view.add(array.reshape(-1)):
                 check_finite(self.name, self._owner, array)
-                check_added(self.name, self._owner, False)
+                raise sum_not_finite(self.name, self._owner)
             return
         chosen = as_rows(self.name, self.shape, rows)
         check_rows_of(self.name, self.shape, chosen, array)
         check_finite(self.name, self._owner, array, chosen)
-        check_added(self.name, self._owner, self._view.add_rows(array, chosen))
+        if not self._view.add_rows(array, chosen):
+            raise sum_not_finite(self.name, self._owner)

@@ -45,7 +45,7 @@ class PytreeReplica:
         #: What to go on from: a pytree like the one given.
         self.params = params
         self._tree = jax.tree_util.tree_structure(params)
-        self.replica = Replica(worker, self._read, self._write, name=name, scale=scale, every=every)
+        self.replica = Replica(worker, self._read, self._write, copies=True, name=name, scale=scale, every=every)
 
     def tick(self, params: Any, timeout: float | None = None) -> Any:
         """End a local step with these parameters; what to go on from. Errors as :meth:`Replica.tick`."""

@@ -56,6 +56,7 @@ class Replicate(keras.callbacks.Callback):
             self.worker,
             self._read,
             self._write,
+            copies=True,
             averaged=weights.keys() - trained - frozen,
             fixed=frozen & weights.keys(),
             **self._settings,

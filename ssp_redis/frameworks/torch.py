@@ -43,6 +43,7 @@ def replicate(
         worker,
         view.read,
         view.write,
+        copies=True,
         name=name,
         scale=scale,
         every=every,

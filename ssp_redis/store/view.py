@@ -101,7 +101,7 @@ class View:
         self._spare: list[Array] = []
         #: Such memory in the hands of a caller, who fills it.
         self._lent: Array | None = None
-        #: Somebody looks at the master, and wants a copy before it is changed.
+        #: Somebody looks at the master, and copies it before it is changed.
         self._shown: Callable[[Array], None] | None = None
         #: Of a tiny table, master and overlay but for the open clock's part; None: to be laid anew.
         self._laid: Array | None = None
@@ -194,7 +194,7 @@ class View:
     def show(self, keep: Callable[[Array], None]) -> Array:
         """The value, flat, not to be written to: the master itself, where nothing is laid over it.
 
-        Before the master changes, ``keep`` gets a copy to go on with, unless :meth:`hide` said that there is no need.
+        Before the master changes, ``keep`` gets it again, to copy it, unless :meth:`hide` said that there is no need.
         """
         if self._shown not in (None, keep) or self.open is not None or self._overlay(min(self.owned)):
             return self.value()
@@ -210,7 +210,7 @@ class View:
         """The master is about to change."""
         self._laid = None
         if self._shown is not None:
-            self._shown(self.master.copy())
+            self._shown(self.master)
             self._shown = None
 
     def _lay(self, last: list[Array]) -> Array:

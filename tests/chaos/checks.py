@@ -42,6 +42,8 @@ class History:
     #: (since when, clock, until when): a wait; it may have ended in an error.
     waits: list[tuple[float, int, float]] = field(default_factory=list)
     left: float | None = None
+    #: It was told in leaving that it was out already.
+    out: bool = False
     #: The last moment at which the job is known to have had it as a member.
     confirmed: float = -1.0
     #: When it was certainly no member any more.
@@ -82,7 +84,7 @@ def history(life: Life) -> History:
                 found.waits.append((begin, since[1], event.time))
             since = None
         elif event.what == "left":
-            found.left = event.time
+            found.left, found.out = event.time, event.details[0]
     return found
 
 
@@ -222,6 +224,8 @@ class Checker:
                         continue  # it does not know yet that it has a successor, which begins where it had flushed
                     if any(self._forgotten(other, back, moment) for back in self.stage.rolled_back):
                         continue
+                    if any(self._answered_before(one, other, back, moment) for back in self.stage.rolled_back):
+                        continue
                     # it had ticked at most this far: it had not even begun to say more
                     most = max((at for at in self._said(other) if at[0] <= moment), default=(0.0, other.resumed))[1]
                     largest = max(largest, clock - most)
@@ -243,6 +247,15 @@ class Checker:
         """Had the server been rolled back, and not heard of this life again yet?"""
         spoke = min((at for at, _ in one.advanced + one.admitted if at > back), default=_FOREVER)
         return back - 1.0 <= moment <= spoke
+
+    @staticmethod
+    def _answered_before(one: History, successor: History, back: float, moment: float) -> bool:
+        """Was the answer of a server that was then rolled back, and read when the life had a successor already?
+
+        The successor begins where the server fell back to, and is not to be compared with what it forgot.
+        """
+        asked = max((at for at, _ in one.begun if at < moment), default=_FOREVER)
+        return successor.life.worker == one.life.worker and asked < back < moment
 
     def _waits(self) -> None:
         """Every wait ended within one re-check interval of being admissible."""
@@ -340,7 +353,7 @@ class Checker:
         back = max(self.stage.rolled_back, default=_FOREVER)
         if one.left is not None and one.left < back:
             return True
-        return one.life.end in ("Evicted", "Superseded") and one.confirmed < back
+        return (one.out or one.life.end in ("Evicted", "Superseded")) and one.confirmed < back
 
     def _named(self) -> set[tuple[int, int]]:
         """(worker, clock) of what the lives were told is lost.

@@ -77,7 +77,7 @@ class Life:
                 with worker:
                     self.loop()
                     say("leaving")
-                say("left")
+                self.say_left()
             else:
                 self.halves()
         finally:
@@ -112,7 +112,11 @@ class Life:
             self.begin(worker.clock)  # leaving commits what is open
         say("leaving")
         worker.leave("done")
-        say("left")
+        self.say_left()
+
+    def say_left(self) -> None:
+        """And whether the server answered that this life was out already."""
+        say("left", self.worker._clock._refused is not None)
 
     def say_advanced(self) -> None:
         """With the clock up to which all is flushed."""

@@ -314,6 +314,22 @@ def test_of_two_replicas_of_one_table_each_has_its_own_base(together: Together) 
             assert (job.table("model.float32").get()[1:] == 3 * clock).all()
 
 
+def test_what_write_is_given_may_be_kept(together: Together) -> None:
+    workers = together(2, staleness=None)
+    values, kept, other = model(0.0), dict[str, Any](), model(0.0)
+    first = Replica(workers[0], lambda: values, kept.update, scale=1)
+    second = Replica(workers[1], other, scale=1)
+    other["w"] += 8
+    second.tick()
+    first.tick()
+    before = {key: value.copy() for key, value in kept.items()}
+    other["w"] += 8
+    second.tick()
+    workers[0].tick()
+    assert (workers[0].table("model.float32").get()[1:] != before["w"][0, 0]).all(), "the table went on"
+    assert all((kept[key] == value).all() for key, value in before.items())
+
+
 # -- interruptions -----------------------------------------------------------------------------------------------------
 
 
