@@ -254,6 +254,17 @@ def _kill(stage: Stage) -> None:
     assert stage.server.wait_exit(10)
 
 
+def _evicted_still(stage: Stage) -> None:
+    """An eviction that the server has forgotten was none: who is a member again by that has joined once."""
+    evicted = [life for life in stage.lives if life.evicted is not None]
+    if evicted:
+        with contextlib.suppress(SSPError), Job(stage.server.url, JOB) as job:
+            pids = {member.pid for member in job.status().members}
+            for life in evicted:
+                if life.process.pid in pids:
+                    life.evicted = None
+
+
 @_fault("server restarted")
 def _(stage: Stage, admin: redis.Redis, amount: float, injected: Injected) -> Iterator[None]:
     _kill(stage)
@@ -283,6 +294,7 @@ def _(stage: Stage, admin: redis.Redis, amount: float, injected: Injected) -> It
     injected.note = f"{cut} bytes of {size} gone"
     stage.rolled_back.append(time.monotonic())
     stage.server.start()
+    _evicted_still(stage)
 
 
 @_fault("read-only")
