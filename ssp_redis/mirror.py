@@ -137,32 +137,29 @@ class Flat:
         first = self._joined(arrays)
         self._table: Table = worker.table(name, first)
         self._worker = worker
-        self._delta = first
-        self._finite = True
         self._bases = self._cut(first)
         #: Are local changes in the table that are not in the base yet?
         self.pushed = False
 
     def changes(self, arrays: Mapping[str, Array], scale: float, share: float) -> None:
-        """Compute what changed here since the base, scaled."""
-        self._delta = delta = self._table.spare()
+        """Compute what changed here since the base, scaled.
+
+        Raises:
+            NonFinite: naming the array; nothing was added.
+        """
+        delta = self._table.spare()
         with np.errstate(invalid="ignore", over="ignore"):
             for part, base, out in zip(self.parts, self._bases, self._cut(delta), strict=True):
                 np.subtract(part.check(arrays[part.name]), base, out=out)
             if scale != 1:
                 delta[: self._trained] *= scale
             delta[self._trained :] *= share
-        self._finite = passes.finite(delta)
-
-    def check(self) -> None:
-        """Raise NonFinite, which names the array, if what was computed has NaN or infinity in it."""
-        if not self._finite:
-            for part, change in zip(self.parts, self._cut(self._delta), strict=True):
+        if not passes.finite(delta):
+            for part, change in zip(self.parts, self._cut(delta), strict=True):
                 check_finite(self._worker, part.name, change)
 
     def push(self) -> None:
-        """Add what was computed, if it is finite (:meth:`check`)."""
-        self.check()
+        """Add what was computed."""
         self._table.inc_spare()
         self.pushed = True
         self._table.hide(self._kept)

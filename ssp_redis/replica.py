@@ -169,11 +169,10 @@ class Replica:
         for rowed in self._rowed.values():
             rowed.see(arrays[rowed.part.name])
         scale, share = self._scaled(), 1 / self._members
+        # all are looked at before any is added
         for flat in self._flats:
             flat.changes(arrays, scale, share)
-        if len(self._flats) + len(self._rowed) > 1:  # all are looked at before any is added
-            for flat in self._flats:
-                flat.check()
+        if len(self._flats) + len(self._rowed) > 1:
             for rowed in self._rowed.values():
                 rowed.changes(None, scale)
         for flat in self._flats:
