@@ -76,6 +76,30 @@ def sigint_at(line: int, traced: Callable[[CodeType], bool]) -> Iterator[list[in
         sys.settrace(None)
 
 
+@contextmanager
+def interrupted_at(number: int, event: str, ours: Callable[[str], bool]) -> Iterator[list[int]]:
+    """Raise KeyboardInterrupt at so many a ``line``, or ``call``, in files that are ``ours``; counts them."""
+    count = [0]
+
+    def trace(frame: FrameType, what: str, argument: object) -> Any:
+        if not ours(frame.f_code.co_filename):
+            return None
+        if what == event:
+            count[0] += 1
+            if count[0] == number:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield count
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+
+
 @pytest.fixture(autouse=True)
 def no_environment_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the shell says must not reach ``join``."""

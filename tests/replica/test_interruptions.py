@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+import fixtures
 import numpy as np
 import pytest
 
@@ -25,25 +25,9 @@ _FILES = {
 }
 
 
-@contextmanager
-def interrupted_at(call: int) -> Iterator[list[int]]:
+def interrupted_at(call: int) -> AbstractContextManager[list[int]]:
     """Raise KeyboardInterrupt as that many functions of ours are entered, and count them."""
-    count = [0]
-
-    def trace(frame: FrameType, event: str, argument: object) -> None:
-        if frame.f_code.co_filename in _FILES:
-            count[0] += 1
-            if count[0] == call:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-
-    sys.settrace(trace)
-    try:
-        yield count
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(None)
+    return fixtures.interrupted_at(call, "call", _FILES.__contains__)
 
 
 def arrays() -> dict[str, Any]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
+import fixtures
 import numpy as np
 import pytest
 from fixtures import background
@@ -26,28 +25,9 @@ Read = Callable[[], Any]
 STRIDE = 5
 
 
-@contextmanager
-def interrupted_at(line: int) -> Iterator[list[int]]:
+def interrupted_at(line: int) -> AbstractContextManager[list[int]]:
     """Raise KeyboardInterrupt at the line of ours that is reached so many lines from now; counts the lines."""
-    count = [0]
-
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        if "ssp_redis" not in frame.f_code.co_filename or "heartbeat" in frame.f_code.co_filename:
-            return None
-        if event == "line":
-            count[0] += 1
-            if count[0] == line:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        yield count
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(None)
+    return fixtures.interrupted_at(line, "line", lambda file: "ssp_redis" in file and "heartbeat" not in file)
 
 
 def inline(worker: Worker) -> tuple[Add, Read]:
