@@ -141,7 +141,7 @@ class Clock:
         self._refused: Refusal | None = None
         self._member = False
         self._closed = False
-        self._depth = forks.depth()
+        self._depth = forks.depth
         self._pid = os.getpid()
         self._restored = "-"
         self._waited = 0
@@ -214,7 +214,7 @@ class Clock:
         if self._closed:
             return True
         stays = self._member and self.reproducible and self.standing.started and why != "done"
-        while self._member and not stays and self._refused is None and forks.depth() == self._depth:
+        while self._member and not stays and self._refused is None and forks.depth == self._depth:
             if self.link.busy:
                 self.link.drop()  # called in the middle of an exchange, by a signal handler
             try:
@@ -270,11 +270,11 @@ class Clock:
 
     def usable(self) -> None:
         """Raise what makes this clock unusable, if anything does."""
-        if self.alive:
+        if not self._closed and self._refused is None and forks.depth == self._depth:
             return
         if self._closed:
             raise SSPError("this worker has left its job: join again")
-        if forks.depth() != self._depth:
+        if forks.depth != self._depth:
             raise SSPError(f"this worker belongs to process {self._pid}: process {os.getpid()} must join by itself")
         if self._refused is not None:
             raise self.failure(self._refused)
@@ -384,7 +384,10 @@ class Clock:
         """Run a repeatable exchange on the command connection, syncing first wherever the store asks for it."""
         self.usable()
         try:
-            return self._run(operation, limit)
+            try:
+                return self.link.run(operation, limit)
+            except Refusal as refusal:
+                return self._agree(refusal, operation, limit)
         except Fenced:
             self._out(self.on_fenced)
             raise
@@ -392,16 +395,18 @@ class Clock:
             self._out(self.on_lost)
             raise
 
-    def _run(self, operation: Callable[[Wire], T], limit: float | None) -> T:
+    def _agree(self, refusal: Refusal, operation: Callable[[Wire], T], limit: float | None) -> T:
+        """What was refused is said again after a sync, if that is what the refusal asks for."""
         for _ in range(8):
+            if refusal.code in _FINAL:
+                raise self.failure(refusal) from None
+            if refusal.code is not Code.RESYNC:
+                raise refusal
+            self.link.run(self._greet, limit)
             try:
                 return self.link.run(operation, limit)
-            except Refusal as refusal:
-                if refusal.code in _FINAL:
-                    raise self.failure(refusal) from None
-                if refusal.code is not Code.RESYNC:
-                    raise
-                self.link.run(self._greet, limit)
+            except Refusal as again:
+                refusal = again
         raise SSPError(f"job {self.keys.job} and this worker cannot agree on where they stand: is it being deleted?")
 
     def _out(self, sweep: Callable[[Wire], None] | None) -> None:
@@ -426,7 +431,7 @@ class Clock:
     @property
     def alive(self) -> bool:
         """May this incarnation still act, as far as it knows?"""
-        return not self._closed and self._refused is None and forks.depth() == self._depth
+        return not self._closed and self._refused is None and forks.depth == self._depth
 
     def defer(self, action: Callable[[], object]) -> None:
         """Do something that talks to the server as soon as no exchange is under way."""

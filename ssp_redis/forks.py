@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import os
 
-#: How many forks lie between the process that imported this and the one that reads it.
-_depth = 0
-
-
-def depth() -> int:
-    """A number that is another one in every forked child."""
-    return _depth
+#: How many forks lie between the process that imported this and the one that reads it: another number in every child.
+depth = 0
 
 
 def _forked() -> None:
-    global _depth
-    _depth += 1
+    global depth
+    depth += 1
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -94,7 +94,7 @@ class Script:
     def call(self, wire: Wire, *arguments: Word, first: Sequence[bytes] = (), due: int = 0) -> list[str]:
         """Run the script; a server that does not know it (restart, SCRIPT FLUSH) is told it in the same breath.
 
-        ``first`` are commands that go before it in the same packet, ``due`` is how many were sent already whose replies
+        ``first`` are ``SET``s that go before it in the same packet, ``due`` is how many were sent already whose replies
         have not been read; the script has to see to it that they succeeded.
         Returns the words of the answer after the code. Raises :class:`Refusal` for every code but 0.
         """
@@ -102,7 +102,7 @@ class Script:
         wire.send(b"".join((*first, packed)) if first else packed)
         try:
             if first or due:
-                wire.read_all(due + len(first))
+                wire.read_done(due + len(first))
             reply = wire.read()
         except ReplyError as error:
             if error.code != "NOSCRIPT":

@@ -78,8 +78,7 @@ class Synced:
     tag: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tags:
+class Tags(NamedTuple):
     """What the log holds after the position a reader knew."""
 
     since: int

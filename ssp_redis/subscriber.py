@@ -6,7 +6,7 @@ and whoever waits opens a new one and asks (``sync``) before waiting on.
 
 from __future__ import annotations
 
-from .connection import Endpoint
+from .connection import Endpoint, encode
 
 
 class Subscriber:
@@ -17,6 +17,7 @@ class Subscriber:
     """
 
     def __init__(self, endpoint: Endpoint, channel: str, patience: float | None = None) -> None:
+        self._head = b"*3\r\n" + encode(("message", channel)) + b"$"
         self._wire = endpoint.connect(patience, "waiting")
         self._wire.hurry(patience)
         # Subscribe first and wait for the confirmation: a change after it is heard, one before it is read.
@@ -32,12 +33,18 @@ class Subscriber:
         longer holds. What another run announces is not for this worker: a channel is the same in all databases of the
         server, and a job may be deleted and made anew under its name.
         """
-        return next((message for message in reversed(self.all(timeout)) if message.startswith(run)), None)
+        for message in reversed(self.all(timeout)):
+            if message.startswith(run):
+                return message
+        return None
 
     def all(self, timeout: float) -> list[str]:
         """Wait up to ``timeout`` seconds for a message; return all that have come, in order."""
         messages: list[str] = []
         while self._wire.ready(0.0 if messages else timeout):
+            texts = self._wire.payloads(self._head)
+            if texts is not None:
+                return messages + [text.decode() for text in texts]
             reply = self._wire.read()
             if reply[0] == b"message":
                 messages.append(reply[2].decode())

@@ -488,7 +488,8 @@ class Worker:
         if self._serves(view):
             self._count(view)
             return
-        self._give_way(view)
+        if self._idled:
+            self._give_way(view)
         begun = time.perf_counter()
         store.folder.refresh(view, not self._knows(store, view), clock.clock, self._enough())
         self._clock.note_losses(store.inquest())

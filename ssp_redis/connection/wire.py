@@ -17,7 +17,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import redis
@@ -67,7 +67,8 @@ class Wire:
         self._at = 0
         #: Of values of a size, what stands before them, and memory for that and for what stands after them.
         self._frames: dict[int, tuple[bytes, bytearray, memoryview, memoryview]] = {}
-        self._depth = forks.depth()
+        self._poller: select.poll | None = None
+        self._depth = forks.depth
         self._pid = os.getpid()
         self.label = label
         #: Bytes written to and read from the socket so far.
@@ -77,7 +78,7 @@ class Wire:
     def close(self) -> None:
         """Drop the connection; safe to repeat, and after a fork it leaves the parent's alone."""
         with contextlib.suppress(Exception):
-            if forks.depth() == self._depth:
+            if forks.depth == self._depth:
                 self._connection.disconnect()  # type: ignore[no-untyped-call]
             else:
                 self._socket.close()
@@ -106,7 +107,8 @@ class Wire:
 
     def send(self, data: Buffer) -> None:
         """Send the bytes of one or several commands."""
-        self._check_process()
+        if forks.depth != self._depth:
+            raise self._foreign()
         try:
             if self._deadline is not None:
                 self._pace()
@@ -116,9 +118,8 @@ class Wire:
             raise
         self.bytes_out += len(data)
 
-    def _check_process(self) -> None:
-        if forks.depth() != self._depth:
-            raise SSPError(f"a connection of process {self._pid} was used in process {os.getpid()}: join there")
+    def _foreign(self) -> SSPError:
+        return SSPError(f"a connection of process {self._pid} was used in process {os.getpid()}: join there")
 
     def send_set(self, key: str, header: bytes, data: memoryview) -> None:
         """Send ``SET key header+data``; large data goes from its memory to the socket."""
@@ -129,23 +130,31 @@ class Wire:
         else:
             self._send_parts((head, data, b"\r\n"))
 
-    def _send_parts(self, parts: Iterable[Buffer]) -> None:
+    def _send_parts(self, parts: Sequence[Buffer]) -> None:
         if self._secure:
             whole = memoryview(b"".join(parts))
             for at in range(0, len(whole), _CHUNK):
                 self.send(whole[at : at + _CHUNK])
             return
-        self._check_process()
-        left = [memoryview(part).cast("B") for part in parts]
-        self.bytes_out += sum(part.nbytes for part in left)
+        if forks.depth != self._depth:
+            raise self._foreign()
+        size = sum(map(len, parts))
+        self.bytes_out += size
         try:
-            while left:
+            if self._deadline is not None:
                 self._pace()
-                sent = self._socket.sendmsg(left)
+            sent = self._socket.sendmsg(parts)
+            if sent == size:
+                return
+            left = list(map(memoryview, parts))
+            while True:
                 while left and sent >= left[0].nbytes:
                     sent -= left.pop(0).nbytes
-                if sent:
-                    left[0] = left[0][sent:]
+                if not left:
+                    return
+                left[0] = left[0][sent:]
+                self._pace()
+                sent = self._socket.sendmsg(left)
         except BaseException:
             self.close()
             raise
@@ -233,6 +242,34 @@ class Wire:
             raise error
         return replies
 
+    def read_done(self, count: int) -> None:
+        """Take the replies to so many ``SET``: as :meth:`read_all`, but waking up once, when all of them are there."""
+        if count and not self._expect(_OK * count):
+            self.read_all(count)
+
+    def _expect(self, usual: bytes) -> bool:
+        """Take what mostly comes next, if that is what comes, which is no shorter in any other course of events.
+
+        To wait for all of it at once saves waking up for each part, where they come while a large value is sent.
+        """
+        if self._at < len(self._buffer) or not self._flags:
+            return False
+        try:
+            if self._deadline is not None:
+                self._pace()
+            data = self._socket.recv(len(usual), self._flags)
+            if not data:
+                raise ConnectionError(f"{self.label} closed the connection")
+        except BaseException:
+            self.close()
+            raise
+        self.bytes_in += len(data)
+        if data == usual:
+            return True
+        self._buffer[:] = data
+        self._at = 0
+        return False
+
     def read_strings(self, size: int) -> tuple[Reply, list[bytes]]:
         """Read an array whose items but the first are each missing or of ``size`` > 0 bytes.
 
@@ -271,7 +308,8 @@ class Wire:
         Returns False, with the reply taken off the wire, when it is missing or of another size.
         """
         try:
-            self._pace()
+            if self._deadline is not None:
+                self._pace()
             if self._at == len(self._buffer) and self._flags and self._scatter(header, data):
                 return True
             line = self._line()
@@ -347,9 +385,38 @@ class Wire:
             return True
         if self._socket.fileno() < 0:
             raise ConnectionError(f"the connection to {self.label} was closed in the middle of an exchange")
-        poller = select.poll()
-        poller.register(self._socket, select.POLLIN)
-        return bool(poller.poll(max(0.0, timeout) * 1000))
+        if self._poller is None:
+            self._poller = select.poll()
+            self._poller.register(self._socket, select.POLLIN)
+        return bool(self._poller.poll(max(0.0, timeout) * 1000))
+
+    def payloads(self, head: bytes) -> list[bytes] | None:
+        """All messages of a channel that have come, where something has; None if it is not just whole messages.
+
+        Args:
+            head: what stands before the size of each of them.
+        """
+        if self._at < len(self._buffer) or self._secure:
+            return None
+        try:
+            data = self._socket.recv(_CHUNK)
+            if not data:
+                raise ConnectionError(f"{self.label} closed the connection")
+        except BaseException:
+            self.close()
+            raise
+        self.bytes_in += len(data)
+        before, *messages = data.split(head)
+        found = []
+        for message in messages:
+            size, _, text = message.partition(b"\r\n")
+            if size.isdigit() and len(text) == int(size) + 2:
+                found.append(text[:-2])
+        if before or len(found) < len(messages) or len(data) == _CHUNK:
+            self._buffer[:] = data
+            self._at = 0
+            return None
+        return found
 
     # -- both ------------------------------------------------------------------------------------------------------
 
@@ -372,22 +439,12 @@ class Wire:
             self._send_parts(parts)
         else:
             self.send(b"".join(parts))
-        if self._at == len(self._buffer) and self._flags:
-            # What comes before the last reply is mostly known, and any other course of events has longer replies. To
-            # wait for that much at once saves waking up for the first of them, which come while a large value is sent.
-            usual = _transacted(count)
+        if self._expect(_transacted(count)):
             try:
-                data = self._socket.recv(len(usual), self._flags)
-                if not data:
-                    raise ConnectionError(f"{self.label} closed the connection")
-                self.bytes_in += len(data)
-                if data == usual:
-                    return self._quick()
+                return self._quick()
             except BaseException:
                 self.close()
                 raise
-            self._buffer[:] = data
-            self._at = 0
         results = self.read_all(count + 2)[-1]
         for result in results[:-1]:
             if isinstance(result, ReplyError):
@@ -406,6 +463,7 @@ def _strings(size: int) -> re.Pattern[bytes]:
     return re.compile(rb"\$(?:-1|%d\r\n(.{%d}))\r\n" % (size, size), re.DOTALL)
 
 
+_OK = b"+OK\r\n"
 _MULTI = command("MULTI")
 _EXEC = command("EXEC")
 
@@ -413,4 +471,4 @@ _EXEC = command("EXEC")
 @cache
 def _transacted(count: int) -> bytes:
     """What precedes the last reply of a transaction of so many commands, all but the last answered OK."""
-    return b"+OK\r\n" + b"+QUEUED\r\n" * count + b"*%d\r\n" % count + b"+OK\r\n" * (count - 1)
+    return _OK + b"+QUEUED\r\n" * count + b"*%d\r\n" % count + _OK * (count - 1)

@@ -243,10 +243,7 @@ class Folder:
     @property
     def idles(self) -> bool:
         """Is there a table large enough to be worth folding while waiting?"""
-        return bool(self._large())
-
-    def _large(self) -> list[View]:
-        return [view for view in self._store.views.values() if not view.layout.small and view.master_known]
+        return any(map(_large, self._store.views.values()))
 
     def idle(self, clock: int, long: bool) -> bool:
         """While there is nothing else to do: sum what is in, for oneself and for those who are late.
@@ -261,7 +258,7 @@ class Folder:
         if (store.log.end, long) == self._idle_end:
             return False
         self._idle_end = (store.log.end, long)
-        for view in self._large():
+        for view in filter(_large, list(store.views.values())):
             mine = [share for share in range(view.layout.shares) if self._mine(share, clock)]
             store.bring(view, mine, learn=False)
             if not long:
@@ -306,7 +303,9 @@ class Folder:
         if layout.small and blocks:
             scratch = scratch_of(store, layout, blocks)
             value = headers[0] + view.master.tobytes()
-            first = [*register(store.keys, store.ring), command("SET", scratch[0], value)]
+            first = [command("SET", scratch[0], value)]
+            if registration := register(store.keys, store.ring):
+                wire.call_all(registration)
         else:
             scratch, due = send_scratch(store, wire, layout, blocks, headers, view.master)
         bases = [store.keys.base(layout.number, block, generation) for block in blocks]
@@ -329,3 +328,7 @@ class Folder:
         except Refusal as refusal:
             if refusal.code is not Code.SCRATCH:
                 store.overtaken(name, refusal)
+
+
+def _large(view: View) -> bool:
+    return not view.layout.small and view.master_known

@@ -38,6 +38,9 @@ class Tag(NamedTuple):
         kind, worker, incarnation, clock, ring, rest = text.split(":")
         if kind != "t" or not rest:
             return cls(kind, worker, int(incarnation), int(clock), -1, text)
+        table, _, slot = rest.partition(".")
+        if slot.isdecimal() and table.isdecimal():  # the delta of one dense table, as mostly
+            return cls(kind, worker, int(incarnation), int(clock), int(ring), text, {int(table): int(slot)})
         slots: dict[int, int] = {}
         rows: dict[int, int] | Mapping[int, int] = _NOTHING
         values: dict[int, bytes] | Mapping[int, bytes] = _NO_VALUES
@@ -80,26 +83,23 @@ class Log:
     def clear(self) -> None:
         """Know nothing."""
         self.known = False
-        self.start = 0
+        #: What is known are the tags of the prefix of length ``end`` but for those of the prefix of length ``start``.
+        self.start = self.end = 0
         self.tags: list[Tag] = []
         #: How much of the log goes up to a clock, and of which log: its start and end.
         self._through: dict[int, int] = {}
         self._through_of = (0, 0)
 
-    @property
-    def end(self) -> int:
-        """Length of the log prefix that is known."""
-        return self.start + len(self.tags)
-
     def begin(self, end: int, texts: list[str]) -> None:
         """Start anew with the last tags before ``end``."""
         self.known = True
-        self.start = end - len(texts)
+        self.start, self.end = end - len(texts), end
         self.tags = [Tag.parse(text) for text in texts]
 
     def extend(self, texts: list[str]) -> None:
         """What followed."""
-        self.tags.extend(map(Tag.parse, texts))
+        self.tags += map(Tag.parse, texts)
+        self.end = self.start + len(self.tags)
 
     def since(self, version: int, end: int) -> list[Tag]:
         """The tags between two prefixes; the caller has checked ``start <= version <= end``."""
@@ -107,6 +107,8 @@ class Log:
 
     def through(self, clock: int) -> int:
         """The version without the last ticks, which hold nothing older than a clock, and what stands among them."""
+        if self.tags and (last := self.tags[-1]).clock <= clock and last.kind == "t":
+            return self.end
         scene = (self.start, self.end)
         if self._through_of != scene:
             self._through, self._through_of = {}, scene

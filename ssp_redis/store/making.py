@@ -58,13 +58,12 @@ def send_scratch(
 
     Returns their keys, and how many replies are to be read.
     """
-    registration = register(store.keys, store.ring)
-    if registration:
-        wire.send(b"".join(registration))
+    if registration := register(store.keys, store.ring):
+        wire.call_all(registration)
     keys = scratch_of(store, layout, blocks)
     for key, block, header in zip(keys, blocks, headers, strict=True):
         wire.send_set(key, header, as_bytes(values[layout.extent(block)]))
-    return keys, len(registration) + len(keys)
+    return keys, len(keys)
 
 
 def _make(store: Writer, wire: Wire, layout: Layout, init: Array, workers: int) -> None:
@@ -74,7 +73,7 @@ def _make(store: Writer, wire: Wire, layout: Layout, init: Array, workers: int) 
     headers = [base_header(layout.block(block), 0, 0, 0) for block in blocks]
     values = init.reshape(-1).astype(layout.stored, copy=False)
     scratch, replies = send_scratch(store, wire, layout, blocks, headers, values)
-    wire.read_all(replies)
+    wire.read_done(replies)
     bases = [store.keys.base(layout.number, block, 0) for block in blocks]
     publish(store, wire, layout.name, layout.shares, scratch, bases)
 

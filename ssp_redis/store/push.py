@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..connection import Packed, Wire, command, encode
 from ..keys import StoreKeys
-from .blob import HEADER_SIZE, delta_header
+from .blob import HEADER_SIZE, delta_front, delta_header, delta_rest
 from .layout import SMALL, Layout
 from .ring import Ring
 from .view import Array, View, as_bytes
@@ -76,7 +76,10 @@ class TablePush:
         slotted = self._slotted
         if not slotted:
             return []
-        if sum(layout.nbytes for layout, _ in slotted) > SMALL or any(layout.blocks > 1 for layout, _ in slotted):
+        left = SMALL
+        for layout, _ in slotted:
+            left -= layout.nbytes if layout.small else SMALL + 1
+        if left < 0:
             return None
         words: list[Packed] = list(self._register())
         ring = self._ring
@@ -84,16 +87,16 @@ class TablePush:
             slot = ring.slot(layout.number, layout.slots)
             head = ring.heads.get((layout.number, slot))
             if head is None:
-                # the words before the value are the same each time the slot's turn comes
+                # what comes before that is the same each time the slot's turn comes
                 size = HEADER_SIZE + layout.nbytes
                 key = self._keys.slot(layout.number, 0, ring.name, slot)
-                head = b"*3\r\n" + encode(("SET", key)) + b"$%d\r\n" % size
+                head = b"*3\r\n" + encode(("SET", key)) + b"$%d\r\n" % size + delta_front(layout.block(0))
                 ring.heads[layout.number, slot] = head
-            header = delta_header(layout.block(0), ring.incarnation, self.clock, ring.number, slot)
+            rest = delta_rest(ring.incarnation, self.clock, ring.number, slot)
             if layout.nbytes > _COPIED:
-                words.append((head + header, as_bytes(delta), b"\r\n"))
+                words.append((head + rest, as_bytes(delta), b"\r\n"))
             else:
-                words.append(b"%b%b%b\r\n" % (head, header, delta.tobytes()))
+                words.append(b"%b%b%b\r\n" % (head, rest, delta.tobytes()))
         return words
 
     def send(self, wire: Wire) -> None:
@@ -108,9 +111,9 @@ class TablePush:
                 outstanding += part.nbytes
                 replies += 1
                 if outstanding > _WINDOW:
-                    wire.read_all(replies)
+                    wire.read_done(replies)
                     outstanding = replies = 0
-        wire.read_all(replies)
+        wire.read_done(replies)
 
     def committed(self, end: int) -> None:
         """The tick has happened: the deltas are in the log, and their slots are taken until bases hold its prefix."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from ..connection import Wire
 from ..errors import StateLost, TableMismatch
@@ -180,12 +180,11 @@ class Reader:
     def _learned(self, count: int) -> None:
         if not count:
             return
-        for tag in self.log.tags[-count:]:
-            self.notice(tag)
+        self.notice(self.log.tags[-count:])
         self.host.seen(self.log.end - 1, self.log.tags[-1].text)
 
-    def notice(self, tag: Tag) -> None:
-        """A tag was read for the first time."""
+    def notice(self, tags: list[Tag]) -> None:
+        """Tags were read for the first time."""
 
     def horizon(self) -> int:
         """The version up to which a view may go: all that is known; at staleness 0, the own clock.
@@ -216,8 +215,11 @@ class Reader:
 
         At staleness 0 others may be beyond what it holds; in a reproducible run, all may be: it is of complete clocks.
         """
+        return self._moment(self.horizon())
+
+    def _moment(self, horizon: int) -> Taken:
         others = self.complete if self.host.reproducible else self.others
-        if self.host.bulk and self.horizon() < self.log.end:
+        if horizon < self.log.end and self.host.bulk:
             others = self.host.clock if others is None else min(others, self.host.clock)
         return Taken(self.epoch, self.membership, others, self.at)
 
@@ -229,46 +231,42 @@ class Reader:
         Raises:
             StateLost: a value is gone from the server.
         """
-        self.bring(view, range(view.layout.shares), learn)
+        if learn or not view.layout.small or not self.host.run(lambda wire: self._follow(wire, view)):
+            self.bring(view, view.layout.every, learn)
         self.settle(view)
 
-    def bring(self, view: View, shares: Iterable[int], learn: bool, least: int | None = None) -> None:
+    def _follow(self, wire: Wire, view: View) -> bool:
+        """What most reads of small tables are: nothing has happened but ticks. False: it is not that simple."""
+        log, base = self.log, self.bases.get(view.layout.names[0])
+        # after a rollback nothing is known
+        if view.taken is None or not log.known or base is None or base[0] > (end := self.horizon()):
+            return False
+        if not view.follow(wire, log, end, base[0], self.host.caller.incarnation):
+            return False
+        view.owned[0] = self.own_at_horizon()
+        return True
+
+    def bring(self, view: View, shares: Sequence[int], learn: bool, least: int | None = None) -> None:
         """Bring some shares of a view to the end of the log, or where others' min is ``least``, if cheaper."""
-        wanted = list(shares)
-        names = [view.layout.names[share] for share in wanted]
+        names = [view.layout.names[share] for share in shares]
         taken, view.taken = view.taken, None  # until all is in, it is nothing
 
         def attempt(wire: Wire) -> bool:
             nonlocal learn
-            if learn or not self.log.known or self.epoch != self.host.caller.epoch:
-                self.learn(wire)
-            if not all(name in self.bases for name in names):
-                self.learn(wire)
-                if not all(name in self.bases for name in names):
-                    raise StateLost(f"table {view.layout.name}: its bases are gone from the server")
-            if max((self.bases[name][0] for name in names), default=0) > self.horizon():
-                # announced meanwhile, of a longer prefix than is known here
-                self.learn(wire)
-            bases = self._readable(wire, view, wanted)
-            held = [max(view.versions[share], bases[name][0]) for share, name in zip(wanted, names, strict=True)]
-            if min(held, default=self.log.start) < self.log.start:
-                self.log.clear()
-                self.learn(wire)
-                bases = self._readable(wire, view, wanted)
-            learn = True  # if it has to be done again, then with what the log says by then
-            # further only where staleness was another before
-            end, incarnation = max([self.horizon(), *held]), self.host.caller.incarnation
+            ask, learn = learn, True  # if it has to be done again, then with what the log says by then
+            end, bases = self._reach(wire, view, shares, names, ask)
+            incarnation = self.host.caller.incarnation
             if view.layout.small:
                 done = view.bring_small(wire, self.log, end, bases, self.epoch, incarnation)
                 view.owned[0] = self.own_at_horizon()
                 return done
-            ends, owned = dict.fromkeys(wanted, end), dict.fromkeys(wanted, self.own_at_horizon())
+            ends, owned = dict.fromkeys(shares, end), dict.fromkeys(shares, self.own_at_horizon())
             if least is not None:
-                for share in wanted:
+                for share in shares:
                     ends[share], owned[share] = self._goal(view, share, end, least)
             work = view.plan(ends, self.log, bases, self.epoch, incarnation)
             done = view.bring(wire, ends, work)
-            for share in wanted:
+            for share in shares:
                 view.owned[share] = owned[share]
             return done
 
@@ -283,9 +281,33 @@ class Reader:
             "evicted by a memory policy (set maxmemory-policy noeviction)"
         )
 
-    def _readable(self, wire: Wire, view: View, shares: list[int]) -> dict[str, tuple[int, int]]:
+    def _reach(
+        self, wire: Wire, view: View, shares: Sequence[int], names: list[str], learn: bool
+    ) -> tuple[int, dict[str, tuple[int, int]]]:
+        """The version that shares are to be brought to, and the bases to start from, having read the log if need be."""
+        if learn or not self.log.known or self.epoch != self.host.caller.epoch:
+            self.learn(wire)
+        horizon, bases = self.horizon(), self.bases
+        for name in names:
+            if name not in bases or bases[name][0] > horizon:  # or announced meanwhile, of a longer prefix
+                self.learn(wire)
+                horizon = self.horizon()
+                break
+        if not all(name in bases for name in names):
+            raise StateLost(f"table {view.layout.name}: its bases are gone from the server")
+        bases = self._readable(wire, view, shares, horizon)
+        held = [max(view.versions[share], bases[name][0]) for share, name in zip(shares, names, strict=True)]
+        if held and min(held) < self.log.start:
+            self.log.clear()
+            self.learn(wire)
+            horizon = self.horizon()
+            bases = self._readable(wire, view, shares, horizon)
+        # further only where staleness was another before
+        return max([horizon, *held]), bases
+
+    def _readable(self, wire: Wire, view: View, shares: Sequence[int], horizon: int) -> dict[str, tuple[int, int]]:
         """The bases as this reader may use them: not one that is beyond its clock."""
-        bases, horizon = self.bases, self.horizon()
+        bases = self.bases
         for share in shares:
             name, version = view.layout.names[share], view.versions[share]
             if bases[name][0] <= horizon:
@@ -356,8 +378,8 @@ class Reader:
             view.taken = None
             return
         view.settle()
-        moment = self.moment()
         horizon = self.horizon()
+        moment = self._moment(horizon)
         for version in {version for version in view.versions if version < horizon}:
             past = self.past(version)
             others = past.others if past is not None else -1

@@ -125,12 +125,14 @@ class Store(Writer):
 
     # -- sweeping ----------------------------------------------------------------------------------------------------
 
-    def notice(self, tag: Tag) -> None:
+    def notice(self, tags: list[Tag]) -> None:
         """Whoever left, leaves a ring."""
-        if tag.kind == "l":
-            self._sweep_at = self.log.end
-        if tag.kind in "tr":
-            self.folder.ticked[tag.worker] = tag.clock
+        ticked = self.folder.ticked
+        for tag in tags:
+            if tag.kind in "tr":
+                ticked[tag.worker] = tag.clock
+            elif tag.kind == "l":
+                self._sweep_at = self.log.end
 
     def tidy(self) -> None:
         """Delete what departed workers left, and the own rings that were given up, once they are folded."""

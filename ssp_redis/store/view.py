@@ -7,7 +7,7 @@ yet lies in the overlay.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -105,11 +105,16 @@ class View:
         self._shown: Callable[[Array], None] | None = None
         #: Of a tiny table, master and overlay but for the open clock's part; None: to be laid anew.
         self._laid: Array | None = None
+        #: Tags that touch the table between two versions, of late.
+        self._between: dict[tuple[int, int], list[Tag]] = {}
         #: Of deltas that are held, the length of the log with their tick.
         self._ends: dict[int, int] = {}
         self.scratch = np.empty(self.layout.extent(0).stop, self.layout.stored)
         #: Where a value that is read arrives.
         self._header, self._incoming = bytearray(HEADER_SIZE), as_bytes(self.scratch)
+        self._before = memoryview(self._header)
+        #: How many deltas of a small table may be on their way at once.
+        self._window = max(1, _WINDOW // (HEADER_SIZE + self.layout.nbytes))
         #: Of a table of one block, what deltas' headers begin with, and how slots are asked for.
         self._front = delta_front(self.layout.block(0))
         self._questions: dict[tuple[int, int, int], bytes] = {}
@@ -120,6 +125,7 @@ class View:
         """The master is worth nothing any more (new epoch)."""
         self.taken = self._laid = None
         self.versions = [-1] * self.layout.shares
+        self._between.clear()
 
     @property
     def master_known(self) -> bool:
@@ -309,39 +315,53 @@ class View:
         self, wire: Wire, log: Log, end: int, bases: dict[str, tuple[int, int]], epoch: int, incarnation: int
     ) -> bool:
         """What :meth:`plan` and :meth:`bring` do, for a table of one small block: there, calls cost more than bytes."""
-        number, block = self.layout.number, self.layout.block(0)
         base, generation = bases[self.layout.names[0]]
         anew, tags = self._way(0, log, end, base, incarnation)
         self._change()
         self.versions[0] = -1  # until all of it is in, it is nothing
-        master, header = self.master, memoryview(self._header)
         if anew:
-            wire.send(command("GET", self.keys.base(number, 0, generation)))
-            there = wire.read_into(header, as_bytes(master))
-            if not there or not is_base(bytes(header), block, generation, epoch):
+            wire.send(command("GET", self.keys.base(self.layout.number, 0, generation)))
+            there = wire.read_into(self._before, as_bytes(self.master))
+            if not there or not is_base(bytes(self._header), self.layout.block(0), generation, epoch):
                 return False
-        window = max(1, _WINDOW // (HEADER_SIZE + self.layout.nbytes))
-        foreign = [tag for tag in tags if self.fetched(tag, incarnation)]
+        return self._add_all(wire, tags, end, incarnation)
+
+    def follow(self, wire: Wire, log: Log, end: int, base: int, incarnation: int) -> bool:
+        """As :meth:`bring_small`, if it is only a matter of adding what was pushed since; else False."""
+        tags = self.lacking(log, self.versions[0], end)
+        if tags is None or (base > self.versions[0] and self._foreign(tags, incarnation) > 1):
+            return False
+        if tags:
+            self._change()
+        self.taken, self.versions[0] = None, -1
+        return self._add_all(wire, tags, end, incarnation)
+
+    def _add_all(self, wire: Wire, tags: Sequence[Tag], end: int, incarnation: int) -> bool:
+        """Add the deltas of those tags to a small table, which then is at ``end``; False: one is missing or foreign."""
+        number, master, held, header = self.layout.number, self.master, self.held, self._header
+        foreign = [
+            tag for tag in tags if number in tag.slots and not (tag.incarnation == incarnation and tag.clock in held)
+        ]
         arriving = 0
         for tag in tags:
-            if tag.incarnation == incarnation and tag.clock in self.held:
-                master += self.held[tag.clock]
+            if tag.incarnation == incarnation and tag.clock in held:
+                master += held[tag.clock]
                 continue
             if number in tag.values:
                 right = self._add_inline(tag)
             else:
                 if not arriving:
-                    asked, foreign = foreign[:window], foreign[window:]
+                    asked, foreign = foreign[: self._window], foreign[self._window :]
                     arriving = len(asked)
                     wire.send(b"".join(map(self._question, asked)))
                 arriving -= 1
+                right = wire.read_into(self._before, self._incoming)
                 expected = self._front + delta_rest(tag.incarnation, tag.clock, tag.number, tag.slots[number])
-                right = wire.read_into(header, self._incoming) and header == expected
-                if right:
+                if right := right and header == expected:
                     master += self.scratch
             if not right:
                 for _ in range(arriving):
-                    wire.read_into(header, self._incoming)
+                    wire.read_into(self._before, self._incoming)
                 return False
         self.versions[0] = end
         return True
@@ -370,9 +390,16 @@ class View:
         """
         if not log.start <= version <= end:
             return None
-        number = self.layout.number
-        tags = [tag for tag in log.since(version, end) if tag.touches(number)]
-        return sorted(tags, key=_by_clock) if self.ordered else tags
+        tags = self._between.get((version, end))
+        if tags is None:
+            number = self.layout.number
+            tags = [tag for tag in log.since(version, end) if tag.touches(number)]
+            if self.ordered:
+                tags.sort(key=_by_clock)
+            if len(self._between) > 8:
+                self._between.clear()
+            self._between[version, end] = tags
+        return tags
 
     def cost(self, share: int, log: Log, end: int, base: int, incarnation: int) -> int:
         """How many values a share costs at the best: deltas of others, or a base and the deltas after it."""
@@ -383,7 +410,11 @@ class View:
         return min(ways, default=1)
 
     def _foreign(self, tags: list[Tag], incarnation: int) -> int:
-        return sum(1 for tag in tags if self.fetched(tag, incarnation))
+        number, held, count = self.layout.number, self.held, 0
+        for tag in tags:
+            if number in tag.slots and not (tag.incarnation == incarnation and tag.clock in held):
+                count += 1
+        return count
 
     def fetched(self, tag: Tag, incarnation: int) -> bool:
         """Does this delta have to be fetched?"""
