@@ -160,9 +160,9 @@ class Flat:
 
     def push(self) -> None:
         """Add what was computed."""
-        self._table.inc_spare()
+        self._table.inc_spare(finite=True)
         self.pushed = True
-        self._table.hide(self._kept)
+        self._bases = []  # what holds on to the memory of the table has it copied
 
     def keep(self, arrays: Mapping[str, Array]) -> None:
         """What was added is in the base now; local values stay."""
@@ -171,18 +171,13 @@ class Flat:
 
     def pull(self) -> None:
         """Take the shared value as the base."""
-        bases = self._cut(self._table.show(self._kept) if self._shown else self._table.get())
+        bases = self._cut(self._table.get(copy=not self._shown))
         if self._halves:
             for part, base in zip(self.parts, bases, strict=True):
                 base[...] = part.rounded(base)
         for base in bases:
             base.flags.writeable = False  # adapters see it
         self._bases, self.pushed = bases, False
-
-    def _kept(self, value: Array) -> None:
-        """The memory of the table is about to change, and may be the base still."""
-        if np.may_share_memory(self._bases[0], value):
-            self._bases = self._cut(value.copy())
 
     def values(self) -> dict[str, Array]:
         """The base by name, not to be written to."""

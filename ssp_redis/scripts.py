@@ -256,6 +256,7 @@ class StoreScripts:
         self._keys = keys
         self._read = Script("read", [job.config, job.order, job.log, keys.bases])
         self._claim = Script("claim", [job.config, keys.tables])
+        self._commits: dict[tuple[str, str, int, int], Script] = {}
 
     def read(self, wire: Wire, run: str, epoch: int | None, worker: str, known: int) -> Read:
         """``known`` −1: all tags that a base does not hold yet. ``epoch`` None: whichever it is."""
@@ -347,7 +348,12 @@ class StoreScripts:
         tag: str,
     ) -> Script:
         """What all commits begin with: who commits, which share, and in the place of what."""
-        job = self._job
-        script = Script(name, [job.config, job.clocks, job.ids, job.log, self._keys.bases, *keys])
+        # the keys of a share alternate
+        named = (name, share, replaces[1] % 2, len(keys))
+        script = self._commits.get(named)
+        if script is None:
+            job = self._job
+            script = Script(name, [job.config, job.clocks, job.ids, job.log, self._keys.bases, *keys])
+            self._commits[named] = script
         member = (caller.run, caller.epoch, caller.worker, caller.incarnation, clock)
         return script.bind(*member, share, f"{replaces[0]}:{replaces[1]}", version, tag, self._keys.commits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,10 +42,14 @@ class Table:
     def __repr__(self) -> str:
         return f"Table({self.name!r}, shape={self.shape}, dtype={self.dtype})"
 
-    def get(self, rows: Rows | None = None) -> NDArray[Any]:
+    def get(self, rows: Rows | None = None, *, copy: bool = True) -> NDArray[Any]:
         """The table's value, as a new array of ``shape`` and ``dtype``; with ``rows``, those rows in that order.
 
         Half types are summed in float32 and rounded here; sums of whole numbers wrap around as numpy's do.
+
+        Args:
+            copy: False: a read-only array, which for a large table is much cheaper: mostly the memory that the table
+                sums in, and copied only if something of it is still held when that goes on.
 
         Raises:
             UsageError: a row out of range.
@@ -54,37 +57,33 @@ class Table:
         """
         chosen = None if rows is None else as_rows(self.name, self.shape, rows)
         self._owner.fresh(self._view)
-        value = self._view.value().reshape(self.shape) if chosen is None else self._view.rows(chosen)
-        return value.astype(self.dtype, copy=False)
+        if chosen is not None:
+            value = self._view.rows(chosen)
+        else:
+            value = (self._view.value() if copy else self._view.show()).reshape(self.shape)
+        return value if value.dtype == self.dtype else value.astype(self.dtype)
 
     def spare(self) -> NDArray[Any]:
-        """Memory of ``shape`` for a delta, in the dtype in which the table is summed; its values are anything."""
+        """Memory of ``shape`` for a delta, in the dtype in which the table is summed.
+
+        Fill it and call :meth:`inc_spare`. In it is what was in an earlier one, or anything.
+        """
         return self._view.lend().reshape(self.shape)
 
-    def inc_spare(self) -> None:
-        """Add what :meth:`spare` was filled with: as ``inc``, but neither copied nor looked at.
-
-        All of it is finite, the caller knows; and the memory is the table's own now, not to be touched any more.
-
-        Raises:
-            NonFinite: its sum with what this clock has added is not finite; nothing was added.
-        """
-        self._owner.adds()
-        if not self._view.add_lent():
-            raise sum_not_finite(self.name, self._owner)
-
-    def show(self, keep: Callable[[NDArray[Any]], None]) -> NDArray[Any]:
-        """As ``get``, flat and in the dtype in which the table is summed, and perhaps not copied: not to be written to.
+    def inc_spare(self, *, finite: bool = False) -> None:
+        """Add what :meth:`spare` was filled with: as ``inc``, but not copied; it is not to be touched any more.
 
         Args:
-            keep: gets it once more before it changes, to copy it, unless :meth:`hide` was called by then.
-        """
-        self._owner.fresh(self._view)
-        return self._view.show(keep)
+            finite: True: the caller knows that it is, it need not be looked at.
 
-    def hide(self, keep: Callable[[NDArray[Any]], None]) -> None:
-        """What was shown is not needed any more."""
-        self._view.hide(keep)
+        Raises:
+            NonFinite: it or its sum with what this clock has added is not finite; nothing was added.
+        """
+        self._owner.adds()
+        if not finite:
+            check_finite(self.name, self._owner, self._view.lend().reshape(self.shape))
+        if not self._view.add_lent():
+            raise sum_not_finite(self.name, self._owner)
 
     def inc(self, delta: ArrayLike, rows: Rows | None = None) -> None:
         """Add ``delta`` to the table; it is committed by the tick that ends this clock.

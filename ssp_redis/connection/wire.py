@@ -128,9 +128,10 @@ class Wire:
         if data.nbytes < _LARGE:
             self.send(head + data.tobytes() + b"\r\n")
         else:
-            self._send_parts((head, data, b"\r\n"))
+            self.send_parts((head, data, b"\r\n"))
 
-    def _send_parts(self, parts: Sequence[Buffer]) -> None:
+    def send_parts(self, parts: Sequence[Buffer]) -> None:
+        """Send the bytes of commands that lie in several places, from there to the socket."""
         if self._secure:
             whole = memoryview(b"".join(parts))
             for at in range(0, len(whole), _CHUNK):
@@ -146,7 +147,7 @@ class Wire:
             sent = self._socket.sendmsg(parts)
             if sent == size:
                 return
-            left = list(map(memoryview, parts))
+            left = [memoryview(part) for part in parts]
             while True:
                 while left and sent >= left[0].nbytes:
                     sent -= left.pop(0).nbytes
@@ -356,11 +357,18 @@ class Wire:
             self._buffer[:] = b"".join(targets)[:got]
             self._at = 0
             return False
-        for target in targets:
-            if got < target.nbytes:
-                self._receive(target[got:])
-            got = max(0, got - target.nbytes)
-        return True
+        while True:
+            while targets and got >= targets[0].nbytes:
+                got -= targets.pop(0).nbytes
+            if not targets:
+                return True
+            targets[0] = targets[0][got:]
+            if self._deadline is not None:
+                self._pace()
+            got = self._socket.recvmsg_into(targets, 0, self._flags)[0]
+            if not got:
+                raise ConnectionError(f"{self.label} closed the connection")
+            self.bytes_in += got
 
     def _receive(self, target: memoryview) -> None:
         have = 0
@@ -436,7 +444,7 @@ class Wire:
                 parts.append(packed)  # type: ignore[arg-type]
         parts.append(_EXEC)
         if len(parts) > count + 2:
-            self._send_parts(parts)
+            self.send_parts(parts)
         else:
             self.send(b"".join(parts))
         if self._expect(_transacted(count)):

@@ -147,7 +147,7 @@ class Layout:
             for block, part in enumerate(self._extents)
         ]
 
-    @property
+    @cached_property
     def block_bytes(self) -> tuple[int, ...]:
         """Bytes of the elements of each block."""
         size = np.dtype(self.stored).itemsize

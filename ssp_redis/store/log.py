@@ -83,23 +83,26 @@ class Log:
     def clear(self) -> None:
         """Know nothing."""
         self.known = False
-        #: What is known are the tags of the prefix of length ``end`` but for those of the prefix of length ``start``.
-        self.start = self.end = 0
+        self.start = 0
         self.tags: list[Tag] = []
         #: How much of the log goes up to a clock, and of which log: its start and end.
         self._through: dict[int, int] = {}
         self._through_of = (0, 0)
 
+    @property
+    def end(self) -> int:
+        """Length of the log prefix that is known."""
+        return self.start + len(self.tags)
+
     def begin(self, end: int, texts: list[str]) -> None:
         """Start anew with the last tags before ``end``."""
         self.known = True
-        self.start, self.end = end - len(texts), end
+        self.start = end - len(texts)
         self.tags = [Tag.parse(text) for text in texts]
 
     def extend(self, texts: list[str]) -> None:
         """What followed."""
         self.tags += map(Tag.parse, texts)
-        self.end = self.start + len(self.tags)
 
     def since(self, version: int, end: int) -> list[Tag]:
         """The tags between two prefixes; the caller has checked ``start <= version <= end``."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from binascii import b2a_base64
 from collections.abc import Callable
 
-from ..connection import Packed, Wire, command, encode
+from ..connection import Buffer, Packed, Wire, command, encode
 from ..keys import StoreKeys
-from .blob import HEADER_SIZE, delta_front, delta_header, delta_rest
+from .blob import HEADER_SIZE, delta_front, delta_rest
 from .layout import SMALL, Layout
 from .ring import Ring
 from .view import Array, View, as_bytes
@@ -16,6 +16,8 @@ from .view import Array, View, as_bytes
 _TAG = 256
 #: Up to so many bytes it costs less to copy a delta into its command than to send it in parts.
 _COPIED = 1 << 12
+#: In so many parts the kernel takes what is sent in one call, and a few more.
+_PARTS = 1000
 #: How many bytes of deltas may be unacknowledged at once.
 _WINDOW = 4 << 20
 
@@ -85,35 +87,31 @@ class TablePush:
         ring = self._ring
         for layout, delta in slotted:
             slot = ring.slot(layout.number, layout.slots)
-            head = ring.heads.get((layout.number, slot))
-            if head is None:
-                # what comes before that is the same each time the slot's turn comes
-                size = HEADER_SIZE + layout.nbytes
-                key = self._keys.slot(layout.number, 0, ring.name, slot)
-                head = b"*3\r\n" + encode(("SET", key)) + b"$%d\r\n" % size + delta_front(layout.block(0))
-                ring.heads[layout.number, slot] = head
-            rest = delta_rest(ring.incarnation, self.clock, ring.number, slot)
+            head = self._head(layout, 0, slot) + delta_rest(ring.incarnation, self.clock, ring.number, slot)
             if layout.nbytes > _COPIED:
-                words.append((head + rest, as_bytes(delta), b"\r\n"))
+                words.append((head, as_bytes(delta), b"\r\n"))
             else:
-                words.append(b"%b%b%b\r\n" % (head, rest, delta.tobytes()))
+                words.append(b"%b%b\r\n" % (head, delta.tobytes()))
         return words
 
     def send(self, wire: Wire) -> None:
         """Write all, and return when all is acknowledged: only then may the tick make it count."""
         if registration := self._register():
             wire.call_all(registration)
-        outstanding = replies = 0
+        ring, parts, outstanding = self._ring, list[Buffer](), 0
         for layout, delta in self._slotted:
-            for block, key, header in self._blocks(layout):
+            slot = ring.slot(layout.number, layout.slots)
+            rest = delta_rest(ring.incarnation, self.clock, ring.number, slot)
+            for block in range(layout.blocks):
                 part = as_bytes(delta[layout.extent(block)])
-                wire.send_set(key, header, part)
+                if parts and (outstanding + part.nbytes > _WINDOW or len(parts) > _PARTS):
+                    wire.send_parts(parts)
+                    wire.read_done(len(parts) // 3)
+                    parts, outstanding = [], 0
+                parts += (self._head(layout, block, slot) + rest, part, b"\r\n")
                 outstanding += part.nbytes
-                replies += 1
-                if outstanding > _WINDOW:
-                    wire.read_done(replies)
-                    outstanding = replies = 0
-        wire.read_done(replies)
+        wire.send_parts(parts)
+        wire.read_done(len(parts) // 3)
 
     def committed(self, end: int) -> None:
         """The tick has happened: the deltas are in the log, and their slots are taken until bases hold its prefix."""
@@ -136,17 +134,16 @@ class TablePush:
     def _register(self) -> list[bytes]:
         return register(self._keys, self._ring) if self._slotted else []
 
-    def _blocks(self, layout: Layout) -> list[tuple[int, str, bytes]]:
-        ring = self._ring
-        slot = ring.slot(layout.number, layout.slots)
-        return [
-            (
-                block,
-                self._keys.slot(layout.number, block, ring.name, slot),
-                delta_header(layout.block(block), ring.incarnation, self.clock, ring.number, slot),
-            )
-            for block in range(layout.blocks)
-        ]
+    def _head(self, layout: Layout, block: int, slot: int) -> bytes:
+        """What a SET to a slot begins with: the same each time the slot's turn comes."""
+        heads, place = self._ring.heads, (layout.number, block, slot)
+        head = heads.get(place)
+        if head is None:
+            size = HEADER_SIZE + layout.block_bytes[block]
+            key = self._keys.slot(layout.number, block, self._ring.name, slot)
+            head = b"*3\r\n" + encode(("SET", key)) + b"$%d\r\n" % size + delta_front(layout.block(block))
+            heads[place] = head
+        return head
 
 
 def register(keys: StoreKeys, ring: Ring) -> list[bytes]:

@@ -23,8 +23,8 @@ class Ring:
         self.name = f"{self.worker}:{self.incarnation}:{self.number}"
         #: True once the store's list of rings has it.
         self.registered = False
-        #: (table, slot) → what a SET of a small delta begins with.
-        self.heads: dict[tuple[int, int], bytes] = {}
+        #: (table, block, slot) → what a SET to it begins with.
+        self.heads: dict[tuple[int, int, int], bytes] = {}
         self._next: dict[int, int] = {}
         self._taken: dict[tuple[int, int], int] = {}
 

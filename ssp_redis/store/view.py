@@ -7,6 +7,7 @@ yet lies in the overlay.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from ..connection import Wire, command
 from ..keys import StoreKeys
 from . import passes
-from .blob import HEADER_SIZE, delta_front, delta_header, delta_rest, is_base
+from .blob import HEADER_SIZE, delta_front, delta_rest, is_base
 from .layout import Layout
 from .log import Log, Tag
 from .past import reached
@@ -28,14 +29,15 @@ _HELD, _MOST_HELD = 16 << 20, 4096
 #: Of so many slots it is remembered how they are asked for.
 _QUESTIONS = 4096
 #: How many bytes of values may be on their way at once.
-_WINDOW = (2 << 20) + (1 << 16)
+_WINDOW = (4 << 20) + (1 << 16)
 
 
 @dataclass
 class Fetch:
     """One value to get; ``use`` does with it what is to be done, or returns False when it is not the right one."""
 
-    key: str
+    #: The command that asks for it.
+    question: bytes
     size: int
     target: memoryview
     use: Callable[[bytes], bool]
@@ -101,8 +103,8 @@ class View:
         self._spare: list[Array] = []
         #: Such memory in the hands of a caller, who fills it.
         self._lent: Array | None = None
-        #: Somebody looks at the master, and copies it before it is changed.
-        self._shown: Callable[[Array], None] | None = None
+        #: The master as it was shown, if somebody holds on to it still: then it must not change.
+        self._shown: weakref.ref[Array] | None = None
         #: Of a tiny table, master and overlay but for the open clock's part; None: to be laid anew.
         self._laid: Array | None = None
         #: Tags that touch the table between two versions, of late.
@@ -115,9 +117,9 @@ class View:
         self._before = memoryview(self._header)
         #: How many deltas of a small table may be on their way at once.
         self._window = max(1, _WINDOW // (HEADER_SIZE + self.layout.nbytes))
-        #: Of a table of one block, what deltas' headers begin with, and how slots are asked for.
-        self._front = delta_front(self.layout.block(0))
-        self._questions: dict[tuple[int, int, int], bytes] = {}
+        #: What deltas' headers begin with, by block, and how slots are asked for.
+        self._fronts = [delta_front(self.layout.block(block)) for block in range(self.layout.blocks)]
+        self._questions: dict[tuple[int, int, int, int], bytes] = {}
         self.versions = [-1] * self.layout.shares
         self.owned = [0] * self.layout.shares
 
@@ -197,26 +199,26 @@ class View:
             self._laid = self._lay([])
         return self._laid.copy() if self.open is None else self._laid + self.open
 
-    def show(self, keep: Callable[[Array], None]) -> Array:
-        """The value, flat, not to be written to: the master itself, where nothing is laid over it.
-
-        Before the master changes, ``keep`` gets it again, to copy it, unless :meth:`hide` said that there is no need.
-        """
-        if self._shown not in (None, keep) or self.open is not None or self._overlay(min(self.owned)):
-            return self.value()
-        self._shown = keep
-        return self.master
-
-    def hide(self, keep: Callable[[Array], None]) -> None:
-        """What was shown is not needed any more."""
-        if self._shown == keep:
-            self._shown = None
+    def show(self) -> Array:
+        """The value, flat, read-only and never to change: the master itself, where nothing is laid over it."""
+        if self.open is not None or self._overlay(min(self.owned)):
+            value = self.value()
+        else:
+            shown = self._shown() if self._shown is not None else None
+            if shown is not None:
+                return shown
+            # over a memoryview: what is made of it holds on to this array, not to the one that has the memory
+            value = np.frombuffer(memoryview(self.master), self.master.dtype)  # type: ignore[arg-type]
+            self._shown = weakref.ref(value)
+        value.flags.writeable = False
+        return value
 
     def _change(self) -> None:
         """The master is about to change."""
         self._laid = None
         if self._shown is not None:
-            self._shown(self.master)
+            if self._shown() is not None:
+                self.master = self.master.copy()
             self._shown = None
 
     def _lay(self, last: list[Array]) -> Array:
@@ -293,6 +295,8 @@ class View:
         for share, end in ends.items():
             base, generation = bases[self.layout.names[share]]
             anew, tags = self._way(share, log, end, base, incarnation)
+            if not work and (anew or tags):
+                self._change()
             if anew:
                 work += self._base(share, generation, epoch)
             for tag in tags:
@@ -320,7 +324,7 @@ class View:
         self._change()
         self.versions[0] = -1  # until all of it is in, it is nothing
         if anew:
-            wire.send(command("GET", self.keys.base(self.layout.number, 0, generation)))
+            wire.send(self._ask_base(0, generation))
             there = wire.read_into(self._before, as_bytes(self.master))
             if not there or not is_base(bytes(self._header), self.layout.block(0), generation, epoch):
                 return False
@@ -356,7 +360,7 @@ class View:
                     wire.send(b"".join(map(self._question, asked)))
                 arriving -= 1
                 right = wire.read_into(self._before, self._incoming)
-                expected = self._front + delta_rest(tag.incarnation, tag.clock, tag.number, tag.slots[number])
+                expected = self._fronts[0] + delta_rest(tag.incarnation, tag.clock, tag.number, tag.slots[number])
                 if right := right and header == expected:
                     master += self.scratch
             if not right:
@@ -366,17 +370,21 @@ class View:
         self.versions[0] = end
         return True
 
-    def _question(self, tag: Tag) -> bytes:
-        """The command that gets the slot which the tag names, of a table of one block."""
+    def _question(self, tag: Tag, block: int = 0) -> bytes:
+        """The command that gets a block of the slot which the tag names."""
         slot = tag.slots[self.layout.number]
-        named = (tag.incarnation, tag.number, slot)
+        named = (block, tag.incarnation, tag.number, slot)
         question = self._questions.get(named)
         if question is None:
             if len(self._questions) > _QUESTIONS:
                 self._questions.clear()
-            key = self.keys.slot(self.layout.number, 0, tag.ring, slot)
+            key = self.keys.slot(self.layout.number, block, tag.ring, slot)
             question = self._questions[named] = command("GET", key)
         return question
+
+    def _ask_base(self, block: int, generation: int) -> bytes:
+        """The command that gets a block of a base."""
+        return command("GET", self.keys.base(self.layout.number, block, generation))
 
     def _add_inline(self, tag: Tag) -> bool:
         """Add the delta that the tag itself holds; False when it is not one of this table."""
@@ -430,7 +438,7 @@ class View:
             part = self.master[self.layout.extent(block)]
             work.append(
                 Fetch(
-                    self.keys.base(self.layout.number, block, generation),
+                    self._ask_base(block, generation),
                     part.nbytes,
                     as_bytes(part),
                     lambda header, what=what: is_base(header, what, generation, epoch),  # type: ignore[misc]
@@ -445,18 +453,18 @@ class View:
         mine = self._mine(tag, incarnation)
         if number in tag.values and not mine:
             return [Step(lambda: self._add_inline(tag), share)]
+        rest = b"" if mine else delta_rest(tag.incarnation, tag.clock, tag.number, tag.slots[number])
         for block in self.layout.blocks_of(share):
             extent = self.layout.extent(block)
             part = self.master[extent]
             if mine:
                 work.append(Step(lambda part=part, delta=self.held[tag.clock][extent]: _add(part, delta), share))  # type: ignore[misc]
                 continue
-            slot = tag.slots[number]
-            expected = delta_header(self.layout.block(block), tag.incarnation, tag.clock, tag.number, slot)
+            expected = self._fronts[block] + rest
             delta = self.scratch[: part.size]
             work.append(
                 Fetch(
-                    self.keys.slot(number, block, tag.ring, slot),
+                    self._question(tag, block),
                     part.nbytes,
                     as_bytes(delta),
                     lambda header, expected=expected, part=part, delta=delta: (  # type: ignore[misc]
@@ -469,7 +477,6 @@ class View:
 
     def bring(self, wire: Wire, ends: dict[int, int], work: list[Fetch | Step]) -> bool:
         """Carry out a plan. False when a value was missing or foreign: that share starts again from its base."""
-        self._change()
         for item in work:
             # until all of it is in, it is nothing: an interruption leaves no half sum that could be taken for one
             self.versions[item.share] = -1
@@ -484,7 +491,7 @@ class View:
                 continue
             batch: list[bytes] = []
             while sent < len(fetches) and (outstanding == 0 or outstanding + fetches[sent].size + 128 <= _WINDOW):
-                batch.append(command("GET", fetches[sent].key))
+                batch.append(fetches[sent].question)
                 outstanding += fetches[sent].size + 128
                 sent += 1
             if batch:
