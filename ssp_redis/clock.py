@@ -359,8 +359,9 @@ class Clock:
 
     def note_losses(self, losses: list[Loss]) -> None:
         """Name what the server acknowledged and forgot: in the log, in the accounting, and if strict as an error."""
-        self.losses += losses
-        self._tell()
+        if losses or self._logged < len(self.losses) or self.settings.strict:
+            self.losses += losses
+            self._tell()
 
     def _log(self) -> None:
         for loss in self.losses[self._logged :]:

@@ -274,9 +274,9 @@ class Worker:
     def _tick(self, timeout: float | None, deadline: float | None) -> None:
         self._advance(timeout)
         clock = self._clock
-        if not clock.admitted or clock.standing.stopped:
+        if clock.standing.stopped or not clock.standing.admits(clock.local):
             try:
-                self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                self._wait(deadline)
             except (WaitTimeout, JobStopped):
                 self._half = False  # told: the next tick finishes the wait, and is another
                 raise
@@ -290,18 +290,18 @@ class Worker:
         return self._clock.local
 
     def _advance(self, timeout: float | None) -> None:
-        clock = self._clock
-        owed = clock.interrupted or clock.ahead >= self._flush_every
+        clock, flush = self._clock, self._flush_every
+        owed = clock.interrupted or clock.ahead >= flush
         if owed:
             self._commit()  # an interruption ended the last call half-way
         if self._half and (owed or not self._added):
             return  # that was a tick, which this one completes, or which had advanced: the same call once more
-        if not clock.admitted:
+        if not clock.standing.admits(clock.local):
             # a second tick after a timed-out wait would take the lead to s + 2
             self.wait(timeout)
         clock.usable()
         clock.local, self._half, self._added = clock.local + 1, True, False
-        if clock.ahead >= self._flush_every or not clock.admitted:
+        if clock.ahead >= flush or not clock.admitted:
             self._commit()
 
     def wait(self, timeout: float | None = None) -> None:
@@ -312,12 +312,13 @@ class Worker:
         self._half = False
 
     def _wait(self, deadline: float | None) -> None:
-        clock, before = self._clock, self._clock.waits.seconds
+        clock, store = self._clock, self._store
+        before = clock.waits.seconds
         if not clock.admitted:
             if clock.ahead:
                 self._commit()  # others may be waiting for what is unflushed
-            if self._store is not None and not clock.admitted:
-                self._fold_while_waiting(self._store, deadline)
+            if store is not None and store.folder.idles and not clock.admitted:
+                self._fold_while_waiting(store, deadline)
                 clock.waits.waits += clock.admitted  # else it is counted below
         clock.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         self._idled = clock.waits.seconds - before
@@ -566,6 +567,9 @@ class Worker:
         """
         assert self._store is not None
         now, span = self._clock.local, self._renewal()
+        if span == 1:
+            self._renew_at, self._renew_until = now + 1, now + 3
+            return
         taken = [view.taken.clock for view in self._store.opened() if view.taken is not None]
         self._renew_at = min((clock for clock in taken if clock > now - 2 * span), default=now) + span
         self._renew_until = self._renew_at + 2 * span

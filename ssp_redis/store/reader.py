@@ -14,7 +14,7 @@ from .claiming import look
 from .host import Host
 from .layout import Layout
 from .log import Log, Tag
-from .past import Past, backwards
+from .past import Past, backwards, reached
 from .sparse.view import RowView
 from .tries import Tries
 from .view import Taken, View
@@ -207,8 +207,11 @@ class Reader:
         return self.log.through(self.complete) if host.bulk and self.others is not None else self.log.end
 
     def serves(self, epoch: int, membership: int, clock: int, staleness: int) -> bool:
-        """Is the log as it is known enough for a read at ``clock``?"""
-        return self.moment().serves(epoch, membership, clock, staleness)
+        """Is the log as it is known enough for a read at ``clock``, which the host has flushed?"""
+        if self.epoch != epoch or self.membership != membership:
+            return False
+        others = self.complete if self.host.reproducible else self.others
+        return staleness < 0 or (reached(others, clock - staleness) and (staleness > 0 or self.host.clock == clock))
 
     def moment(self) -> Taken:
         """The moment that a view shows which goes up to the horizon.
