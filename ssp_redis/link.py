@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from .connection import Backoff, Endpoint, ReplyError, Wire, refused
@@ -99,7 +99,8 @@ class Link:
         self.greet = greet
         self._wire: Wire | None = None
         self._bytes = [0, 0]
-        self._deadline: float | None = None
+        #: The moment (monotonic) that no exchange outlives.
+        self.deadline: float | None = None
         #: Seconds that a read or a write may take instead.
         self._step: float | None = None
         #: True while an exchange is under way: a signal handler must not use the wire then.
@@ -111,28 +112,23 @@ class Link:
         Args:
             moving: one of which something is sent or received in each such time may go on.
         """
-        return _AS_USUAL if timeout is None else self._bounded(timeout, moving)
+        return _AS_USUAL if timeout is None else _Bounded(self, timeout, moving)
 
-    @contextmanager
-    def _bounded(self, timeout: float, moving: bool) -> Iterator[None]:
-        before, own = (self._deadline, self._step), time.monotonic() + timeout + GRACE
-        self._deadline = own if before[0] is None else min(before[0], own)
-        self._step = timeout + GRACE if moving else None
-        try:
-            yield
-        finally:
-            self._deadline, self._step = before
-            if self._deadline is None and self._wire is not None:
-                self._wire.hurry(None)
+    def bound(self, deadline: float | None, step: float | None) -> tuple[float | None, float | None]:
+        """Nothing outlives that moment (monotonic), a read or a write takes so long; returns what was so far."""
+        before, self.deadline, self._step = (self.deadline, self._step), deadline, step
+        if deadline is None and self._wire is not None:
+            self._wire.hurry(None)
+        return before
 
     def left(self, limit: float | None = None) -> float:
         """Seconds to go on trying from now."""
         limit = self.limit if limit is None else limit
-        return limit if self._deadline is None else max(0.0, min(limit, self._deadline - time.monotonic()))
+        return limit if self.deadline is None else max(0.0, min(limit, self.deadline - time.monotonic()))
 
     def patience(self) -> float | None:
         """Seconds that there are left; None: any number."""
-        return None if self._deadline is None else max(0.02, self._deadline - time.monotonic())
+        return None if self.deadline is None else max(0.02, self.deadline - time.monotonic())
 
     def _hurry(self, wire: Wire) -> None:
         wire.hurry(self._step or self.patience(), self._step is not None)
@@ -147,7 +143,7 @@ class Link:
         self.busy = True
         try:
             if self._wire is not None:
-                if self._deadline is not None:
+                if self.deadline is not None:
                     self._hurry(self._wire)
                 return operation(self._wire)
         except Refusal:
@@ -193,3 +189,20 @@ class Link:
         """Bytes received and sent over this link so far."""
         wire = self._wire
         return self._bytes[0] + (wire.bytes_in if wire else 0), self._bytes[1] + (wire.bytes_out if wire else 0)
+
+
+class _Bounded(AbstractContextManager[None]):
+    """What :meth:`Link.within` enters: a tick with a timeout does so each time."""
+
+    def __init__(self, link: Link, timeout: float, moving: bool) -> None:
+        self._link = link
+        self._timeout = timeout
+        self._moving = moving
+
+    def __enter__(self) -> None:
+        link, own = self._link, time.monotonic() + self._timeout + GRACE
+        deadline = own if link.deadline is None else min(link.deadline, own)
+        self._before = link.bound(deadline, self._timeout + GRACE if self._moving else None)
+
+    def __exit__(self, *reason: object) -> None:
+        self._link.bound(*self._before)

@@ -85,10 +85,11 @@ def _train(seat: Seat, scene: Scene, worker: Worker, cell: Cell, nap: float, res
 
     def turns(count: int) -> None:
         for clock in range(worker.clock, worker.clock + count):
-            load.check(table.get(), clock, bound)
+            load.check(table.get(copy=False), clock, bound)
             if nap:
                 time.sleep(nap)
-            table.inc(load.delta(clock))
+            load.fill(table.spare(), clock)
+            table.inc_spare()
             worker.tick(limit)
 
     def net() -> tuple[int, int] | None:

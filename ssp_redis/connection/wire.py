@@ -61,7 +61,7 @@ class Wire:
         #: Seconds that one read or write may take; 0: any time.
         self._step = self._socket.gettimeout() or 0.0
         self._flags = 0 if self._secure or not _kernel_timeout(self._socket) else socket.MSG_WAITALL
-        self._usual = self._socket.gettimeout()
+        self._usual = self._limited = self._socket.gettimeout()
         self._deadline: float | None = None
         self._buffer = bytearray()
         self._at = 0
@@ -93,7 +93,7 @@ class Wire:
         """
         self._deadline = None if seconds is None or each else time.monotonic() + seconds
         if self._deadline is None:
-            self._socket.settimeout(self._usual if seconds is None or seconds > self._step > 0 else seconds)
+            self._limit(self._usual if seconds is None or seconds > self._step > 0 else seconds)
 
     def _pace(self) -> None:
         """Let the next read or write take no longer than there is time left."""
@@ -101,7 +101,12 @@ class Wire:
             left = self._deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError("timed out")
-            self._socket.settimeout(self._usual if left > self._step > 0 else left)
+            self._limit(self._usual if left > self._step > 0 else left)
+
+    def _limit(self, seconds: float | None) -> None:
+        if seconds != self._limited:
+            self._limited = seconds
+            self._socket.settimeout(seconds)
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
