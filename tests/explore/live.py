@@ -97,7 +97,7 @@ class Play:
         self.log: list[str] = []
         self.steps = 0
         self._by_thread: dict[int, Life] = {}
-        self._send, self._parts, self._ready = Wire.send, Wire._send_parts, Wire.ready
+        self._send, self._parts, self._ready = Wire.send, Wire.send_parts, Wire.ready
 
     def run(self) -> None:
         """Play it to the end.
@@ -141,7 +141,7 @@ class Play:
             return self._ready(wire, 0.0)
 
         with ExitStack() as stack:
-            for name, function in (("send", send), ("_send_parts", send_parts), ("ready", ready)):
+            for name, function in (("send", send), ("send_parts", send_parts), ("ready", ready)):
                 stack.enter_context(mock.patch.object(Wire, name, function))
             stack.enter_context(mock.patch("ssp_redis.heartbeat.Heartbeat.start", lambda beat: None))
             hasty = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: None)
