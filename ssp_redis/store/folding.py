@@ -109,20 +109,30 @@ class Folder:
         if alone:
             self._refresh_one(view, clock)
             return
-        begun = time.monotonic()
-        mine = [share for share in range(layout.shares) if self._mine(share, clock if together else 0)]
-        store.bring(view, mine, learn=False)
-        self.publish(view, [share for share in mine if self._behind(view, share, store.horizon()) > 2])
-        if mine:
-            self._round += (time.monotonic() - begun - self._round) / 4
-        others = [share for share in range(layout.shares) if share not in mine]
-        self.listen(0.0)
-        self._await(view, others, store.horizon() if least is None else store.reaching(least))
-        store.bring(view, others, learn=False, least=least)
+        mine = [share for share in layout.every if self._mine(share, clock if together else 0)]
+        if together and len(self.members()) == 2:
+            # what the other has pushed is no more than what it would publish, so nobody waits for that
+            store.bring(view, layout.every, learn=False)
+            self._publish_late(view, mine)
+        else:
+            begun = time.monotonic()
+            store.bring(view, mine, learn=False)
+            self._publish_late(view, mine)
+            if mine:
+                self._round += (time.monotonic() - begun - self._round) / 4
+            others = [share for share in layout.every if share not in mine]
+            self.listen(0.0)
+            self._await(view, others, store.horizon() if least is None else store.reaching(least))
+            store.bring(view, others, learn=False, least=least)
         store.settle(view)
         behind = view.version < store.horizon()
         if view.taken is None or (behind and (least is None or not view.taken.shows(least))):
             store.refresh(view, learn=False)
+
+    def _publish_late(self, view: View, shares: list[int]) -> None:
+        """Publish those of these shares whose bases have fallen behind."""
+        end = self._store.horizon()
+        self.publish(view, [share for share in shares if self._behind(view, share, end) > 2])
 
     def _refresh_one(self, view: View, clock: int) -> None:
         """Of a table of one share, all read the same: who completed the clock sums it while the others wake up."""
@@ -156,14 +166,17 @@ class Folder:
         incarnation = store.host.caller.incarnation
 
         def missing() -> list[str]:
-            dear = (
-                names[share]
-                for share in shares
-                if self.base(view, share) < end
-                and view.cost(share, store.log, end, self.base(view, share), incarnation) > _WORTH
-                and self._behind(view, share, end) > 2
-            )
-            return [name for name in dear if self._trust.given(name)]
+            found = []
+            for share in shares:
+                base = self.base(view, share)
+                if (
+                    base < end
+                    and self._trust.given(names[share])
+                    and self._behind(view, share, end) > 2
+                    and view.cost(share, store.log, end, base, incarnation) > _WORTH
+                ):
+                    found.append(names[share])
+            return found
 
         waited = missing()
         self._trust.turn()
@@ -214,10 +227,10 @@ class Folder:
             return
         for view in list(store.views.values()):
             due = self._due(view)
-            if any(not self._owns(share) for share in due):
+            if any(not self._owns(share, self.members()) for share in due):
                 # before doing another's work: has it been done meanwhile?
                 self.listen(0.0)
-                if any(not self._owns(share) for share in self._due(view)):
+                if any(not self._owns(share, self.members()) for share in self._due(view)):
                     store.host.run(store.learn)
                 due = self._due(view)
             if due:
@@ -232,12 +245,14 @@ class Folder:
 
     def _limits(self, view: View) -> list[int]:
         """The length of the log from which on each share is to be folded here."""
-        members = len(self.members())
-        lag = max(1, members, min(members * view.layout.slots // 2, _LAG))
-        return [self.base(view, share) + (lag if self._owns(share) else 2 * lag) for share in range(view.layout.shares)]
+        members, bases = self.members(), self._store.bases
+        lag = max(1, len(members), min(len(members) * view.layout.slots // 2, _LAG))
+        return [
+            bases.get(name, (0, 0))[0] + (lag if self._owns(share, members) else 2 * lag)
+            for share, name in enumerate(view.layout.names)
+        ]
 
-    def _owns(self, share: int) -> bool:
-        members = self.members()
+    def _owns(self, share: int, members: list[str]) -> bool:
         return bool(members) and members[share % len(members)] == self._store.host.caller.worker
 
     @property
@@ -264,7 +279,7 @@ class Folder:
             if not long:
                 continue
             if not store.host.bulk or len(self._late(clock)) < 2:  # else it would stand in the way of what holds more
-                self.publish(view, [share for share in mine if self._behind(view, share, store.horizon()) > 2])
+                self._publish_late(view, mine)
             others = [share for share in range(view.layout.shares) if share not in mine]
             self.listen(0.0)
             store.bring(view, others, learn=False)
