@@ -137,7 +137,8 @@ class Clock:
         self._heartbeat: Heartbeat | None = None
         #: Ticks completed, as the store knows, and with those that are not flushed yet.
         self.clock = self.local = 0
-        self._pending: _Pending | None = None
+        #: A tick that was begun and whose end is not known yet; the next :meth:`advance` finishes it.
+        self.pending: _Pending | None = None
         self._refused: Refusal | None = None
         self._member = False
         self._closed = False
@@ -329,7 +330,7 @@ class Clock:
         self._tell()
 
     def _reconcile(self, synced: Synced) -> None:
-        pending, standing = self._pending, synced.standing
+        pending, standing = self.pending, synced.standing
         fresh = standing.epoch != self.caller.epoch
         restored = synced.restored != self._restored
         if pending is not None and standing.clock == pending.wanted and not restored:
@@ -352,15 +353,15 @@ class Clock:
         A tick that stated a clock below would pass for a replay of those, and what it carries would be lost.
         """
         if clock > self.clock:
-            if self._pending is not None:
-                self._pending.move(clock - self.clock)
+            if self.pending is not None:
+                self.pending.move(clock - self.clock)
             self.local += clock - self.clock
             self.clock = clock
 
     def note_losses(self, losses: list[Loss]) -> None:
         """Name what the server acknowledged and forgot: in the log, in the accounting, and if strict as an error."""
-        if losses or self._logged < len(self.losses) or self.settings.strict:
-            self.losses += losses
+        self.losses += losses
+        if min(self._logged, self._told) < len(self.losses):
             self._tell()
 
     def _log(self) -> None:
@@ -462,12 +463,12 @@ class Clock:
 
         Returns the tags that ``push.known`` asked for.
         """
-        if self._pending is None:
-            self._pending = _Pending(self.clock, self.local, push)
+        if self.pending is None:
+            self.pending = _Pending(self.clock, self.local, push)
         try:
             tags = self.run(self._state_tick, limit)
         except (Fenced, StateLost):
-            if self._pending is not None and self._pending.attempts <= 1:
+            if self.pending is not None and self.pending.attempts <= 1:
                 self.local = self.clock  # refused, so it has not happened
             raise
         self.waits.ticks += 1
@@ -489,13 +490,8 @@ class Clock:
         """Is the staleness 0?"""
         return self.standing.staleness == 0
 
-    @property
-    def interrupted(self) -> bool:
-        """A tick was begun and its end is not known yet; the next :meth:`advance` finishes it."""
-        return self._pending is not None
-
     def _state_tick(self, wire: Wire) -> Tags | None:
-        pending = self._pending
+        pending = self.pending
         if pending is None:  # the greeting found that it had happened
             return None
         push = pending.push
@@ -516,7 +512,7 @@ class Clock:
         # under way, which is said again and changes nothing.
         if pending.push is not None:
             pending.push.committed(end)
-        self.clock, self._pending = pending.wanted, None
+        self.clock, self.pending = pending.wanted, None
 
     def _send_tick(self, wire: Wire, pending: _Pending, note: str, known: int) -> list[str]:
         push = pending.push

@@ -291,7 +291,7 @@ class Worker:
 
     def _advance(self, timeout: float | None) -> None:
         clock, flush = self._clock, self._flush_every
-        owed = clock.interrupted or clock.ahead >= flush
+        owed = clock.pending is not None or clock.local - clock.clock >= flush
         if owed:
             self._commit()  # an interruption ended the last call half-way
         if self._half and (owed or not self._added):
@@ -301,7 +301,7 @@ class Worker:
             self.wait(timeout)
         clock.usable()
         clock.local, self._half, self._added = clock.local + 1, True, False
-        if clock.ahead >= flush or not clock.admitted:
+        if clock.local - clock.clock >= flush or not clock.admitted:
             self._commit()
 
     def wait(self, timeout: float | None = None) -> None:
@@ -385,7 +385,7 @@ class Worker:
         begun = time.perf_counter()
         clock, store = self._clock, self._store
         push = None
-        if store is not None and not clock.interrupted:
+        if store is not None and clock.pending is None:
             # the next read will need the tags, if there is one
             push = store.prepare(self._renew_at <= clock.local <= self._renew_until)
         tags = clock.advance(push)
@@ -493,7 +493,7 @@ class Worker:
             self._give_way(view)
         begun = time.perf_counter()
         store.folder.refresh(view, not self._knows(store, view), clock.clock, self._enough())
-        self._clock.note_losses(store.inquest())
+        clock.note_losses(store.inquest() if store.suspects else [])
         store.folder.tend()
         if view.taken is None:
             # some of its shares were folded, and so brought further than the others
@@ -552,7 +552,7 @@ class Worker:
         begun = time.perf_counter()
         values = reading.read(store, view, wanted, renew, not self._knows(store, view))
         if renew:
-            self._clock.note_losses(store.inquest())
+            clock.note_losses(store.inquest() if store.suspects else [])
             folding.tend(store)
             store.tidy()
             self._plan_renewal()
@@ -633,7 +633,7 @@ class Worker:
         clock, store = self._clock, self._store
         try:
             if commit and clock.alive:
-                if clock.interrupted:
+                if clock.pending is not None:
                     self._commit()
                 if store is not None and store.unpushed:
                     clock.local = max(clock.local + self._added, clock.clock + 1)

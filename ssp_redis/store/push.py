@@ -70,7 +70,8 @@ class TablePush:
             return "-:"
         ring = self._ring
         words = [f"{layout.number}.{ring.slot(layout.number, layout.slots)}" for layout, _ in self._slotted]
-        words += [f"{layout.number}={b2a_base64(delta, newline=False).decode()}" for layout, delta in self._inline]  # type: ignore[arg-type]
+        for layout, delta in self._inline:
+            words.append(f"{layout.number}={b2a_base64(delta, newline=False).decode()}")  # type: ignore[arg-type]
         return f"{ring.number}:{','.join(words)}"
 
     def commands(self) -> list[Packed] | None:

@@ -19,6 +19,9 @@ from .sparse.view import RowView
 from .tries import Tries
 from .view import Taken, View
 
+#: So many tags are kept before it is looked which are not needed any more.
+_MANY = 1024
+
 
 class Reader:
     """The tables of one run, as far as this process has opened them."""
@@ -236,7 +239,7 @@ class Reader:
         """
         if learn or not view.layout.small or not self.host.run(lambda wire: self._follow(wire, view)):
             self.bring(view, view.layout.every, learn)
-        self.settle(view)
+            self.settle(view)
 
     def _follow(self, wire: Wire, view: View) -> bool:
         """What most reads of small tables are: nothing has happened but ticks. False: it is not that simple."""
@@ -247,6 +250,10 @@ class Reader:
         if not view.follow(wire, log, end, base[0], self.host.caller.incarnation):
             return False
         view.owned[0] = self.own_at_horizon()
+        view.settle()
+        view.taken = self._moment(end)
+        if len(log.tags) > _MANY:
+            self.trim()
         return True
 
     def bring(self, view: View, shares: Sequence[int], learn: bool, least: int | None = None) -> None:
@@ -393,7 +400,7 @@ class Reader:
 
     def trim(self) -> None:
         """Forget tags that every view holds."""
-        if len(self.log.tags) > 1024:
+        if len(self.log.tags) > _MANY:
             low = min((view.version for view in self.opened()), default=self.log.end)
             if low < self.log.end - 4096:
                 # a view that nobody reads: it starts from its base when somebody does

@@ -74,7 +74,7 @@ def test_an_interrupted_call_that_is_made_again_loses_and_doubles_nothing(
             if phase == "tick":
                 with interrupted_at(line) as count:
                     one.tick(10)
-                while one.clock == before or one._clock.interrupted:
+                while one.clock == before or one._clock.pending is not None:
                     one.tick(10)
             else:
                 one.tick(10)
