@@ -38,7 +38,7 @@ def compare(name: str, about: str, peer: Peer) -> None:
     parser.add_argument("-n", "--workers", default="2,4,8", help="numbers of workers [2,4,8]")
     parser.add_argument("--size", default="40KiB,4MiB", help="sizes of the table [40KiB,4MiB]")
     parser.add_argument(
-        "-c", "--clocks", type=int, help="clocks in a round [400 for a small table, 60 for a large one]"
+        "-c", "--clocks", type=int, help="clocks in a round [2000 for a small table, 60 for a large one]"
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--url", help="server for ssp-redis [a private one]")
@@ -47,7 +47,7 @@ def compare(name: str, about: str, peer: Peer) -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     cells = [
-        Cell(workers, nbytes, 0, 1, options.clocks or (400 if nbytes < 1 << 18 else 60))
+        Cell(workers, nbytes, 0, 1, options.clocks or (2000 if nbytes < 1 << 18 else 60))
         for nbytes in Sizes().convert(options.size, None, None)
         for workers in Many("numbers", 1).convert(options.workers, None, None)
     ]

@@ -88,8 +88,11 @@ def _train(seat: Seat, scene: Scene, worker: Worker, cell: Cell, nap: float, res
             load.check(table.get(copy=False), clock, bound)
             if nap:
                 time.sleep(nap)
-            load.fill(table.spare(), clock)
-            table.inc_spare()
+            if cell.flush_every == 1:
+                load.fill(table.spare(), clock)
+                table.inc_spare()
+            else:
+                table.inc(load.delta(clock))  # what is lent may hold a sum of several
             worker.tick(limit)
 
     def net() -> tuple[int, int] | None:

@@ -77,7 +77,7 @@ class Load:
         return self._delta
 
     def fill(self, out: Array, clock: int) -> None:
-        """Put what this worker adds in a clock into memory that may hold what it added in another."""
+        """Put what this worker adds in a clock into memory that is new, or holds what it added in another."""
         memory = out.base if isinstance(out.base, np.ndarray) else out
         if not any(memory is known for known in self._filled):
             out[:] = self._delta

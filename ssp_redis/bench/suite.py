@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import UsageError
 from . import dense, idle, rate, tick, wake
 from .dense import Cell
+from .load import MOST_CLOCKS
 from .scene import scene
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -87,7 +88,7 @@ def cells(kind: str, wish: Wish) -> list[Cell]:
                     flush = flush or max(1, (bound + 1) // 2)
                     if bound >= 0 and flush > bound + 1:
                         continue
-                    clocks = wish.clocks or _clocks(size, compute, quick)
+                    clocks = wish.clocks or _clocks(count, size, compute, quick)
                     cell = Cell(count, size, None if bound < 0 else bound, flush, clocks, compute, slowest)
                     if cell not in found:
                         found.append(cell)
@@ -96,11 +97,12 @@ def cells(kind: str, wish: Wish) -> list[Cell]:
     return found
 
 
-def _clocks(size: int, compute: float, quick: bool) -> int:
+def _clocks(workers: int, size: int, compute: float, quick: bool) -> int:
     if compute:
         return 5 if quick else 20
     if size <= 256 * KIB:
-        return 40 if quick else 400
+        # the first few hundred are slower: processor, allocator and interpreter come up to speed
+        return 40 if quick else min(2000, MOST_CLOCKS // workers - 20)
     if size <= 8 * MIB:
         return 8 if quick else 60
     return 4 if quick else 15

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import ssp_redis
-from ssp_redis import Job, TableMismatch
+from ssp_redis import Job, NonFinite, TableMismatch
 
 
 @pytest.mark.parametrize("rows", [3, 100])
@@ -82,3 +84,68 @@ def test_lent_memory_counts_in_the_order_in_which_it_is_handed_back(url: str, jo
             assert np.array_equal(table.get(), expected)
             worker.tick()
             assert np.array_equal(table.get(), expected)
+
+
+def test_lent_memory_is_looked_at_unless_it_is_known_to_be_finite(url: str, job: str) -> None:
+    with ssp_redis.join(url, job=job) as worker:
+        table = worker.table("w", np.zeros((2, 3), np.float32))
+        table.spare()[...] = [[1, 2, 3], [4, np.nan, 6]]
+        with pytest.raises(NonFinite, match=r"table w has 1 values that are NaN or infinite, the first at \(1, 1\)"):
+            table.inc_spare()
+        assert not table.get().any(), "nothing was added"
+        table.spare()[...] = 1
+        table.inc_spare()
+        table.spare()[...] = np.finfo(np.float32).max
+        table.inc_spare(finite=True)
+        table.spare()[...] = np.finfo(np.float32).max
+        with pytest.raises(NonFinite, match="add up to more"):
+            table.inc_spare(finite=True)
+        worker.tick()
+        assert (table.get() == np.finfo(np.float32).max).all()
+
+
+@pytest.mark.parametrize("size", [5, 1000, 300_000])
+def test_a_read_that_is_not_copied_never_changes(url: str, job: str, size: int) -> None:
+    """It is the memory that the table sums in, as long as nobody holds on to it; else that goes on elsewhere."""
+    with (
+        ssp_redis.join(url, job=job, worker=0, staleness=None, refresh=1) as worker,
+        ssp_redis.join(url, job=job, worker=1) as other,
+    ):
+        table, theirs = worker.table("w", np.zeros((size, 2))), other.table("w")
+        held: list[tuple[int, Any]] = []
+        for clock in range(1, 8):
+            theirs.inc(np.full((size, 2), 10.0))
+            other.tick()
+            if clock != 4:
+                table.inc(np.ones((size, 2)))
+            worker.tick()
+            value = table.get(copy=False)
+            assert not value.flags.writeable and value.shape == (size, 2)
+            expected = int(value[0, 0])
+            assert (value == expected).all()
+            assert np.array_equal(table.get(), value) and table.get().flags.writeable
+            table.inc(np.ones((size, 2)))
+            assert (table.get(copy=False) == expected + 1).all() and (value == expected).all(), (
+                "what is open lies over it"
+            )
+            # a part of it holds on to all of it
+            held.append((expected, value[size // 2 :, 1] if clock % 2 else value))
+            del value
+            for then, kept in held:
+                assert (kept == then).all()
+        assert len({then for then, _ in held}) == len(held)
+
+
+def test_a_read_that_is_not_copied_costs_no_memory_when_it_is_let_go(url: str, job: str) -> None:
+    with ssp_redis.join(url, job=job) as worker:
+        table = worker.table("w", np.zeros(100_000))
+        places = set()
+        for _ in range(4):
+            table.inc(np.ones(100_000))
+            worker.tick()
+            value = table.get(copy=False)
+            places.add(value.__array_interface__["data"][0])
+            again = table.get(copy=False)
+            assert np.shares_memory(value, again)
+            del value, again
+        assert len(places) == 1
