@@ -145,6 +145,8 @@ class Clock:
         self._depth = forks.depth
         self._pid = os.getpid()
         self._restored = "-"
+        #: Members at the last sync.
+        self._present = 0
         self._waited = 0
         #: While blocked: ms after which whoever holds the min is to be taken out, 0 for never, and the lead allowed.
         self._tired: tuple[int, int | None] = (0, None)
@@ -345,7 +347,7 @@ class Clock:
             self.losses += self.on_rollback(first, self.clock)
             self._rebase(standing.clock)
         self._note(standing)
-        self.next_expiry = synced.next_expiry
+        self.next_expiry, self._present = synced.next_expiry, synced.members
 
     def _rebase(self, clock: int) -> None:
         """After a rollback the store may be ahead under this id, by ticks of a process that this one had superseded.
@@ -574,6 +576,7 @@ class Clock:
 
     def _listen(self, deadline: float | None, lead: int | None, joining: bool, quiet: bool) -> None:
         # the time of whoever holds the min begins with the first look
+        told = False
         recheck = min(self.settings.recheck, (self.settings.progress_timeout or math.inf) / 4)
         check = time.monotonic() + recheck if self._check is None else self._check
         # Whatever ends this early (Ctrl-C) owes a sync: what was on its way may have been lost with it.
@@ -600,6 +603,14 @@ class Clock:
                 else:
                     self.sync()
                     self._doubt(known)
+                if joining and not told and not self.standing.started:
+                    told = True
+                    logger.warning(
+                        "job %s has not begun: %d of %d workers have joined; waiting for the others",
+                        self.keys.job,
+                        self._present,
+                        self.workers,
+                    )
                 expiry = self.next_expiry
                 check = time.monotonic() + min(recheck, recheck if expiry is None else expiry + 0.001)
                 continue

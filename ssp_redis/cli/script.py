@@ -9,11 +9,15 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import traceback
 from typing import Any
+
+import click
 
 import ssp_redis
 from ssp_redis.cli.options import staleness_out, twin
 from ssp_redis.cli.report import Reporter
+from ssp_redis.errors import TableMismatch, UsageError
 
 _PLACE = {"url": "url", "job": "job", "worker": "id", "workers": "workers", "staleness": "staleness", "run": "run"}
 
@@ -61,6 +65,14 @@ def run_script(
     try:
         runpy.run_path(path, run_name="__main__")
         how = "done"
+        if not joined:
+            click.echo(f"{path} ended and has not called ssp_redis.join(): it was no worker", err=True)
+    except (UsageError, TableMismatch) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        line = next((frame.lineno for frame in reversed(frames) if frame.filename == path), None)
+        if line is not None:
+            error.args = (f"{path}:{line}: {error}", *error.args[1:])
+        raise
     except SystemExit as stop:
         how = "done" if stop.code in (None, 0) else "failed"
         raise

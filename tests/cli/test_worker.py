@@ -103,6 +103,21 @@ def test_the_exit_code_and_traceback_of_a_script_are_its_own(ssp: Run, url: str,
     assert "ZeroDivisionError" in done.err
 
 
+def test_what_a_script_does_wrong_is_told_with_its_line(ssp: Run, url: str, job: str, tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(
+        "import ssp_redis\nwith ssp_redis.join() as worker:\n    worker.table('w', [0.0])\n    worker.table('a b')\n"
+    )
+    done = ssp("worker", "--url", url, "--job", job, "wrong.py", code=2)
+    assert "wrong.py:4: table 'a b' is not a name" in done.err
+
+
+def test_a_script_that_never_joined_was_no_worker(ssp: Run, url: str, job: str, tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("print('plain')\n")
+    done = ssp("worker", "--url", url, "--job", job, "plain.py")
+    assert "plain" in done.out
+    assert "plain.py ended and has not called ssp_redis.join(): it was no worker" in done.err
+
+
 def test_a_job_that_is_stopped_ends_its_worker_at_the_end_of_a_clock(ssp: Run, url: str, job: str) -> None:
     def stop() -> None:
         with Job(url, job) as view:

@@ -760,3 +760,9 @@ def test_a_refused_tick_has_not_happened(join: Callable[..., Worker], url: str, 
         with pytest.raises(Evicted):
             worker.tick(timeout=5)
         assert worker.clock == worker.stats()["clock"] == 1
+
+
+def test_who_waits_for_the_quorum_says_how_many_are_there(url: str, job: str, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(WaitTimeout):
+        ssp_redis.join(url, job=job, workers=3, recheck=0.05, timeout=1)
+    assert caplog.text.count(f"job {job} has not begun: 1 of 3 workers have joined") == 1
