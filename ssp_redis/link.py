@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
@@ -99,10 +100,8 @@ class Link:
         self.greet = greet
         self._wire: Wire | None = None
         self._bytes = [0, 0]
-        #: The moment (monotonic) that no exchange outlives.
-        self.deadline: float | None = None
-        #: Seconds that a read or a write may take instead.
-        self._step: float | None = None
+        #: Only as long as somebody is inside: an interruption may come when that ends.
+        self._bounds: weakref.ref[_Bounds] | None = None
         #: True while an exchange is under way: a signal handler must not use the wire then.
         self.busy = False
 
@@ -112,26 +111,37 @@ class Link:
         Args:
             moving: one of which something is sent or received in each such time may go on.
         """
-        return _AS_USUAL if timeout is None else _Bounded(self, timeout, moving)
+        return _AS_USUAL if timeout is None else _Bounds(self, timeout, moving)
 
-    def bound(self, deadline: float | None, step: float | None) -> tuple[float | None, float | None]:
-        """Nothing outlives that moment (monotonic), a read or a write takes so long; returns what was so far."""
-        before, self.deadline, self._step = (self.deadline, self._step), deadline, step
-        if deadline is None and self._wire is not None:
+    @property
+    def bounds(self) -> _Bounds | None:
+        """What exchanges are within."""
+        return self._bounds() if self._bounds is not None else None
+
+    @bounds.setter
+    def bounds(self, bounds: _Bounds | None) -> None:
+        self._bounds = None if bounds is None else weakref.ref(bounds)
+        if bounds is None and self._wire is not None:
             self._wire.hurry(None)
-        return before
 
     def left(self, limit: float | None = None) -> float:
         """Seconds to go on trying from now."""
         limit = self.limit if limit is None else limit
-        return limit if self.deadline is None else max(0.0, min(limit, self.deadline - time.monotonic()))
+        bounds = self.bounds
+        return limit if bounds is None else max(0.0, min(limit, bounds.deadline - time.monotonic()))
 
     def patience(self) -> float | None:
         """Seconds that there are left; None: any number."""
-        return None if self.deadline is None else max(0.02, self.deadline - time.monotonic())
+        bounds = self.bounds
+        return None if bounds is None else max(0.02, bounds.deadline - time.monotonic())
 
     def _hurry(self, wire: Wire) -> None:
-        wire.hurry(self._step or self.patience(), self._step is not None)
+        bounds = self.bounds
+        if bounds is None:
+            self._bounds = None
+            wire.hurry(None)
+        else:
+            wire.hurry(bounds.step or self.patience(), bounds.step is not None)
 
     def run(self, operation: Callable[[Wire], T], limit: float | None = None) -> T:
         """Run ``operation`` on the wire; again, on a new one, if the connection or the server fails meanwhile.
@@ -143,7 +153,7 @@ class Link:
         self.busy = True
         try:
             if self._wire is not None:
-                if self.deadline is not None:
+                if self._bounds is not None:
                     self._hurry(self._wire)
                 return operation(self._wire)
         except Refusal:
@@ -191,18 +201,20 @@ class Link:
         return self._bytes[0] + (wire.bytes_in if wire else 0), self._bytes[1] + (wire.bytes_out if wire else 0)
 
 
-class _Bounded(AbstractContextManager[None]):
+class _Bounds(AbstractContextManager[None]):
     """What :meth:`Link.within` enters: a tick with a timeout does so each time."""
 
     def __init__(self, link: Link, timeout: float, moving: bool) -> None:
         self._link = link
-        self._timeout = timeout
-        self._moving = moving
+        self._outer = outer = link.bounds
+        own = time.monotonic() + timeout + GRACE
+        #: The moment (monotonic) that no exchange outlives.
+        self.deadline: float = own if outer is None else min(outer.deadline, own)
+        #: Seconds that a read or a write may take instead.
+        self.step = timeout + GRACE if moving else None
 
     def __enter__(self) -> None:
-        link, own = self._link, time.monotonic() + self._timeout + GRACE
-        deadline = own if link.deadline is None else min(link.deadline, own)
-        self._before = link.bound(deadline, self._timeout + GRACE if self._moving else None)
+        self._link.bounds = self
 
     def __exit__(self, *reason: object) -> None:
-        self._link.bound(*self._before)
+        self._link.bounds = self._outer

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .errors import TableMismatch
+from .errors import TableMismatch, UsageError
 from .given import Adder, Rows, as_delta, as_rows, check_finite, check_rows_of, sum_not_finite
 from .store.blob import dtype_of
 from .store.view import View
@@ -61,7 +61,11 @@ class Table:
             value = self._view.rows(chosen)
         else:
             value = (self._view.value() if copy else self._view.show()).reshape(self.shape)
-        return value if value.dtype == self.dtype else value.astype(self.dtype)
+        if value.dtype != self.dtype:
+            value = value.astype(self.dtype)
+        if not copy:
+            value.flags.writeable = False
+        return value
 
     def spare(self) -> NDArray[Any]:
         """Memory of ``shape`` for a delta, in the dtype in which the table is summed.
@@ -77,11 +81,17 @@ class Table:
             finite: True: the caller knows that it is, it need not be looked at.
 
         Raises:
+            UsageError: nothing is lent, or it was taken already.
             NonFinite: it or its sum with what this clock has added is not finite; nothing was added.
         """
         self._owner.adds()
+        lent = self._view.lent
+        if lent is None:
+            raise UsageError(
+                f"table {self.name}: inc_spare() takes what spare() has lent, and nothing is: call spare()"
+            )
         if not finite:
-            check_finite(self.name, self._owner, self._view.lend().reshape(self.shape))
+            check_finite(self.name, self._owner, lent.reshape(self.shape))
         if not self._view.add_lent():
             raise sum_not_finite(self.name, self._owner)
 

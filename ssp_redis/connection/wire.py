@@ -29,6 +29,10 @@ from .resp import Buffer, Packed, Reply, Word, command, encode
 
 #: A value at least this large is sent by itself instead of being copied into the command (bytes).
 _LARGE = 16384
+#: So many parts the kernel takes in one call.
+_MOST = 1024
+#: Of transactions of up to so many commands the usual reply is shorter than any other.
+_FEW = 5
 #: What one ``recv`` asks for when it does not know better (bytes).
 _CHUNK = 65536
 
@@ -149,7 +153,7 @@ class Wire:
         try:
             if self._deadline is not None:
                 self._pace()
-            sent = self._socket.sendmsg(parts)
+            sent = self._socket.sendmsg(parts[:_MOST])
             if sent == size:
                 return
             left = [memoryview(part) for part in parts]
@@ -160,7 +164,7 @@ class Wire:
                     return
                 left[0] = left[0][sent:]
                 self._pace()
-                sent = self._socket.sendmsg(left)
+                sent = self._socket.sendmsg(left[:_MOST])
         except BaseException:
             self.close()
             raise
@@ -452,7 +456,8 @@ class Wire:
             self.send_parts(parts)
         else:
             self.send(b"".join(parts))
-        if self._expect(_transacted(count)):
+        # a longer one that is refused as a whole has a shorter reply
+        if count <= _FEW and self._expect(_transacted(count)):
             try:
                 return self._quick()
             except BaseException:

@@ -16,8 +16,6 @@ from .view import Array, View, as_bytes
 _TAG = 256
 #: Up to so many bytes it costs less to copy a delta into its command than to send it in parts.
 _COPIED = 1 << 12
-#: In so many parts the kernel takes what is sent in one call, and a few more.
-_PARTS = 1000
 #: How many bytes of deltas may be unacknowledged at once.
 _WINDOW = 4 << 20
 
@@ -105,7 +103,7 @@ class TablePush:
             rest = delta_rest(ring.incarnation, self.clock, ring.number, slot)
             for block in range(layout.blocks):
                 part = as_bytes(delta[layout.extent(block)])
-                if parts and (outstanding + part.nbytes > _WINDOW or len(parts) > _PARTS):
+                if parts and outstanding + part.nbytes > _WINDOW:
                     wire.send_parts(parts)
                     wire.read_done(len(parts) // 3)
                     parts, outstanding = [], 0

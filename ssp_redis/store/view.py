@@ -102,7 +102,7 @@ class View:
         #: Memory of deltas that are in the master by now: a fresh array would have to be faulted in page by page.
         self._spare: list[Array] = []
         #: Such memory in the hands of a caller, who fills it.
-        self._lent: Array | None = None
+        self.lent: Array | None = None
         #: The master as it was shown, if somebody holds on to it still: then it must not change.
         self._shown: weakref.ref[Array] | None = None
         #: Of a tiny table, master and overlay but for the open clock's part; None: to be laid anew.
@@ -143,9 +143,9 @@ class View:
 
     def lend(self) -> Array:
         """Memory for a delta, flat, which :meth:`add_lent` adds."""
-        if self._lent is None:
-            self._lent = self._spare.pop() if self._spare else np.empty_like(self.master)
-        return self._lent
+        if self.lent is None:
+            self.lent = self._spare.pop() if self._spare else np.empty_like(self.master)
+        return self.lent
 
     def add(self, delta: Array) -> bool:
         """Add to the open clock's delta; False, and nothing is added, when it or their sum is not finite."""
@@ -163,10 +163,10 @@ class View:
 
     def add_lent(self) -> bool:
         """Add what is in the memory that was lent, and finite; False as in :meth:`add`."""
-        assert self._lent is not None
+        assert self.lent is not None
         if self.open is not None:
-            return self.add(self._lent)
-        self.open, self._lent = self._lent, None
+            return self.add(self.lent)
+        self.open, self.lent = self.lent, None
         return True
 
     def add_rows(self, delta: Array, rows: NDArray[np.intp]) -> bool:
@@ -200,7 +200,7 @@ class View:
         return self._laid.copy() if self.open is None else self._laid + self.open
 
     def show(self) -> Array:
-        """The value, flat, read-only and never to change: the master itself, where nothing is laid over it."""
+        """The value, flat, not to be written to and never to change: the master itself, if nothing is laid over it."""
         if self.open is not None or self._overlay(min(self.owned)):
             value = self.value()
         else:
@@ -208,9 +208,8 @@ class View:
             if shown is not None:
                 return shown
             # over a memoryview: what is made of it holds on to this array, not to the one that has the memory
-            value = np.frombuffer(memoryview(self.master), self.master.dtype)  # type: ignore[arg-type]
+            value = np.frombuffer(memoryview(self.master).toreadonly(), self.master.dtype)  # type: ignore[arg-type]
             self._shown = weakref.ref(value)
-        value.flags.writeable = False
         return value
 
     def _change(self) -> None:

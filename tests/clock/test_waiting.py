@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 import redis
-from fixtures import background, blocked, sigint_at
+from fixtures import background, blocked, interrupted_at, sigint_at
 from proxy import PASS, Fate, Proxy
 from remote import Remote, RemoteError, eventually
 
@@ -399,6 +399,18 @@ class TestInterruption:
                     fast.wait(timeout=5)
             fast.wait(timeout=5)
             met = seen[0] >= line
+        assert line > 20
+
+    def test_a_timeout_ends_with_its_tick_wherever_that_is_interrupted(self, join: Callable[..., Worker]) -> None:
+        worker = join(0)
+        line, met = 0, True
+        while met:
+            line += 1
+            with interrupted_at(line, "line", lambda file: file.endswith("ssp_redis/link.py")) as count:
+                worker.tick(timeout=5)
+            met = count[0] >= line
+            assert worker._clock.link.patience() is None
+            worker.tick(timeout=5)
         assert line > 20
 
     def test_ctrl_c_at_any_moment_of_a_tick(self, remote: Callable[..., Remote], url: str, job: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ssp_redis
-from ssp_redis import Job, NonFinite, TableMismatch
+from ssp_redis import Job, NonFinite, TableMismatch, UsageError
 
 
 @pytest.mark.parametrize("rows", [3, 100])
@@ -102,6 +102,11 @@ def test_lent_memory_is_looked_at_unless_it_is_known_to_be_finite(url: str, job:
             table.inc_spare(finite=True)
         worker.tick()
         assert (table.get() == np.finfo(np.float32).max).all()
+        table.spare()[...] = -1
+        table.inc_spare()
+        for finite in (False, True):
+            with pytest.raises(UsageError, match=r"inc_spare\(\) takes what spare\(\) has lent, and nothing is"):
+                table.inc_spare(finite=finite)
 
 
 @pytest.mark.parametrize("size", [5, 1000, 300_000])
@@ -120,7 +125,9 @@ def test_a_read_that_is_not_copied_never_changes(url: str, job: str, size: int) 
                 table.inc(np.ones((size, 2)))
             worker.tick()
             value = table.get(copy=False)
-            assert not value.flags.writeable and value.shape == (size, 2)
+            assert value.shape == (size, 2)
+            with pytest.raises(ValueError, match="WRITEABLE"):
+                value.flags.writeable = True
             expected = int(value[0, 0])
             assert (value == expected).all()
             assert np.array_equal(table.get(), value) and table.get().flags.writeable
