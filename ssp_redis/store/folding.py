@@ -162,36 +162,37 @@ class Folder:
 
     def _await(self, view: View, shares: list[int], end: int) -> None:
         """Let the owners publish their shares up to ``end``, where that is cheaper than summing them here."""
-        store, names = self._store, view.layout.names
-        incarnation = store.host.caller.incarnation
-
-        def missing() -> list[str]:
-            found = []
-            for share in shares:
-                base = self.base(view, share)
-                if (
-                    base < end
-                    and self._trust.given(names[share])
-                    and self._behind(view, share, end) > 2
-                    and view.cost(share, store.log, end, base, incarnation) > _WORTH
-                ):
-                    found.append(names[share])
-            return found
-
-        waited = missing()
+        names = view.layout.names
+        waited = {
+            share: base
+            for share in shares
+            if self._trust.given(names[share]) and self._dear(view, share, base := self.base(view, share), end)
+        }
         self._trust.turn()
         deadline = time.monotonic() + min(_MOST, _LEAST + 8 * self._round)
-        while lacking := missing():
+        lacking = waited
+        while lacking:
             left = deadline - time.monotonic()
             if self._ear is None:
                 return
             if left <= 0:
-                for name in lacking:
-                    self._trust.late(name)
+                for share in lacking:
+                    self._trust.late(names[share])
                 return
             self.listen(left)
-        for name in waited:
-            self._trust.came(name)
+            lacking = {
+                share: base
+                for share, before in lacking.items()
+                if (base := self.base(view, share)) == before or self._dear(view, share, base, end)
+            }
+        for share in waited:
+            self._trust.came(names[share])
+
+    def _dear(self, view: View, share: int, base: int, end: int) -> bool:
+        """Is it cheaper to wait for a share's next base than to go on from this one?"""
+        if base >= end or self._behind(view, share, end) <= 2:
+            return False
+        return view.cost(share, self._store.log, end, base, self._store.host.caller.incarnation) > _WORTH
 
     def listen(self, timeout: float) -> None:
         """Hear what was committed."""
