@@ -93,7 +93,7 @@ def _train(seat: Seat, scene: Scene, worker: Worker, cell: Cell, nap: float, res
                 table.inc_spare()
             else:
                 table.inc(load.delta(clock))  # what is lent may hold a sum of several
-            worker.tick(limit)
+            worker.tick()  # whoever started this process ends it if it takes too long
 
     def net() -> tuple[int, int] | None:
         """What has gone through the server so far; nobody else is at work meanwhile."""
