@@ -171,16 +171,19 @@ class Wire:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
+    def _receive_up_to(self, size: int, flags: int = 0) -> bytes:
+        data = self._socket.recv(size, flags)
+        if not data:
+            raise ConnectionError(f"{self.label} closed the connection")
+        self.bytes_in += len(data)
+        return data
+
     def _fill(self) -> None:
         if self._at:
             del self._buffer[: self._at]
             self._at = 0
         self._pace()
-        data = self._socket.recv(_CHUNK)
-        if not data:
-            raise ConnectionError(f"{self.label} closed the connection")
-        self._buffer += data
-        self.bytes_in += len(data)
+        self._buffer += self._receive_up_to(_CHUNK)
 
     def _line(self) -> bytes:
         while True:
@@ -267,13 +270,10 @@ class Wire:
         try:
             if self._deadline is not None:
                 self._pace()
-            data = self._socket.recv(len(usual), self._flags)
-            if not data:
-                raise ConnectionError(f"{self.label} closed the connection")
+            data = self._receive_up_to(len(usual), self._flags)
         except BaseException:
             self.close()
             raise
-        self.bytes_in += len(data)
         if data == usual:
             return True
         self._buffer[:] = data
@@ -416,13 +416,10 @@ class Wire:
         if self._at < len(self._buffer) or self._secure:
             return None
         try:
-            data = self._socket.recv(_CHUNK)
-            if not data:
-                raise ConnectionError(f"{self.label} closed the connection")
+            data = self._receive_up_to(_CHUNK)
         except BaseException:
             self.close()
             raise
-        self.bytes_in += len(data)
         before, *messages = data.split(head)
         found = []
         for message in messages:
