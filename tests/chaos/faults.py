@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import redis
 from proxy import COMMAND, CUT, HEARTBEAT, LOSE_REPLY, PASS, SUBSCRIBER, Fate, Pair
@@ -274,8 +275,10 @@ def _(stage: Stage, admin: redis.Redis, amount: float, injected: Injected) -> It
 
 @_fault("server restarted empty")
 def _(stage: Stage, admin: redis.Redis, amount: float, injected: Injected) -> Iterator[None]:
+    snapshot = Path(admin.config_get("dir")["dir"], admin.config_get("dbfilename")["dbfilename"])
     _kill(stage)
     yield
+    snapshot.unlink(missing_ok=True)  # another fault may have left one
     shutil.rmtree(stage.data, ignore_errors=True)
     stage.data.mkdir()
     stage.server.start()
