@@ -273,7 +273,7 @@ class Clock:
 
     def usable(self) -> None:
         """Raise what makes this clock unusable, if anything does."""
-        if not self._closed and self._refused is None and forks.depth == self._depth:
+        if self.alive:
             return
         if self._closed:
             raise SSPError("this worker has left its job: join again")

@@ -274,7 +274,7 @@ class Worker:
     def _tick(self, timeout: float | None, deadline: float | None) -> None:
         self._advance(timeout)
         clock = self._clock
-        if clock.standing.stopped or not clock.standing.admits(clock.local):
+        if not clock.admitted or clock.standing.stopped:
             try:
                 self._wait(deadline)
             except (WaitTimeout, JobStopped):
@@ -290,18 +290,18 @@ class Worker:
         return self._clock.local
 
     def _advance(self, timeout: float | None) -> None:
-        clock, flush = self._clock, self._flush_every
-        owed = clock.pending is not None or clock.local - clock.clock >= flush
+        clock = self._clock
+        owed = clock.pending is not None or clock.ahead >= self._flush_every
         if owed:
             self._commit()  # an interruption ended the last call half-way
         if self._half and (owed or not self._added):
             return  # that was a tick, which this one completes, or which had advanced: the same call once more
-        if not clock.standing.admits(clock.local):
+        if not clock.admitted:
             # a second tick after a timed-out wait would take the lead to s + 2
             self.wait(timeout)
         clock.usable()
         clock.local, self._half, self._added = clock.local + 1, True, False
-        if clock.local - clock.clock >= flush or not clock.admitted:
+        if clock.ahead >= self._flush_every or not clock.admitted:
             self._commit()
 
     def wait(self, timeout: float | None = None) -> None:
@@ -312,13 +312,12 @@ class Worker:
         self._half = False
 
     def _wait(self, deadline: float | None) -> None:
-        clock, store = self._clock, self._store
-        before = clock.waits.seconds
+        clock, before = self._clock, self._clock.waits.seconds
         if not clock.admitted:
             if clock.ahead:
                 self._commit()  # others may be waiting for what is unflushed
-            if store is not None and store.folder.idles and not clock.admitted:
-                self._fold_while_waiting(store, deadline)
+            if self._store is not None and not clock.admitted:
+                self._fold_while_waiting(self._store, deadline)
                 clock.waits.waits += clock.admitted  # else it is counted below
         clock.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         self._idled = clock.waits.seconds - before
@@ -489,11 +488,10 @@ class Worker:
         if self._serves(view):
             self._count(view)
             return
-        if self._idled:
-            self._give_way(view)
+        self._give_way(view)
         begun = time.perf_counter()
         store.folder.refresh(view, not self._knows(store, view), clock.clock, self._enough())
-        clock.note_losses(store.inquest() if store.suspects else [])
+        clock.note_losses(store.inquest())
         store.folder.tend()
         if view.taken is None:
             # some of its shares were folded, and so brought further than the others
@@ -552,7 +550,7 @@ class Worker:
         begun = time.perf_counter()
         values = reading.read(store, view, wanted, renew, not self._knows(store, view))
         if renew:
-            clock.note_losses(store.inquest() if store.suspects else [])
+            clock.note_losses(store.inquest())
             folding.tend(store)
             store.tidy()
             self._plan_renewal()
@@ -567,7 +565,7 @@ class Worker:
         """
         assert self._store is not None
         now, span = self._clock.local, self._renewal()
-        if span == 1:
+        if span == 1:  # whichever view it was, the next clock is the one
             self._renew_at, self._renew_until = now + 1, now + 3
             return
         taken = [view.taken.clock for view in self._store.opened() if view.taken is not None]

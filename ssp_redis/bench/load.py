@@ -54,7 +54,6 @@ class Load:
         groups = self._grouped(self._delta)
         groups[:, :count] = 0
         groups[:, me] = 1
-        self._groups_of_delta = groups
         #: Memory that was filled before: only what is another in every clock is to be put there.
         self._filled: list[Array] = []
         self._factor = 1 + np.arange(self._groups, dtype=np.float32) % 3
@@ -73,7 +72,7 @@ class Load:
 
     def delta(self, clock: int) -> Array:
         """What this worker adds in a clock; valid until the next call."""
-        self._stamp_on(self._groups_of_delta, clock)
+        self._stamp_on(self._delta, clock)
         return self._delta
 
     def fill(self, out: Array, clock: int) -> None:
@@ -82,9 +81,10 @@ class Load:
         if not any(memory is known for known in self._filled):
             out[:] = self._delta
             self._filled = [*self._filled[-_FILLED:], memory]
-        self._stamp_on(self._grouped(out), clock)
+        self._stamp_on(out, clock)
 
-    def _stamp_on(self, groups: NDArray[Any], clock: int) -> None:
+    def _stamp_on(self, delta: Array, clock: int) -> None:
+        groups = self._grouped(delta)
         np.multiply(self._factor, _stamp(self._me, self._count, clock), out=groups[:, self._count])
         groups[:, self._rough] = self._fractions[clock % _FRACTIONS]
 

@@ -102,7 +102,7 @@ def _clocks(workers: int, size: int, compute: float, quick: bool) -> int:
         return 5 if quick else 20
     if size <= 256 * KIB:
         # the first few hundred are slower: processor, allocator and interpreter come up to speed
-        return 40 if quick else min(2000, MOST_CLOCKS // workers - 20)
+        return 40 if quick else min(2000, max(1, MOST_CLOCKS // workers - 20))
     if size <= 8 * MIB:
         return 8 if quick else 60
     return 4 if quick else 15

@@ -116,8 +116,7 @@ class Wire:
 
     def send(self, data: Buffer) -> None:
         """Send the bytes of one or several commands."""
-        if forks.depth != self._depth:
-            raise self._foreign()
+        self._check_process()
         try:
             if self._deadline is not None:
                 self._pace()
@@ -127,8 +126,9 @@ class Wire:
             raise
         self.bytes_out += len(data)
 
-    def _foreign(self) -> SSPError:
-        return SSPError(f"a connection of process {self._pid} was used in process {os.getpid()}: join there")
+    def _check_process(self) -> None:
+        if forks.depth != self._depth:
+            raise SSPError(f"a connection of process {self._pid} was used in process {os.getpid()}: join there")
 
     def send_set(self, key: str, header: bytes, data: memoryview) -> None:
         """Send ``SET key header+data``; large data goes from its memory to the socket."""
@@ -146,13 +146,11 @@ class Wire:
             for at in range(0, len(whole), _CHUNK):
                 self.send(whole[at : at + _CHUNK])
             return
-        if forks.depth != self._depth:
-            raise self._foreign()
+        self._check_process()
         size = sum(map(len, parts))
         self.bytes_out += size
         try:
-            if self._deadline is not None:
-                self._pace()
+            self._pace()
             sent = self._socket.sendmsg(parts[:_MOST])
             if sent == size:
                 return
@@ -268,8 +266,7 @@ class Wire:
         if self._at < len(self._buffer) or not self._flags:
             return False
         try:
-            if self._deadline is not None:
-                self._pace()
+            self._pace()
             data = self._receive_up_to(len(usual), self._flags)
         except BaseException:
             self.close()
@@ -318,8 +315,7 @@ class Wire:
         Returns False, with the reply taken off the wire, when it is missing or of another size.
         """
         try:
-            if self._deadline is not None:
-                self._pace()
+            self._pace()
             if self._at == len(self._buffer) and self._flags and self._scatter(header, data):
                 return True
             line = self._line()
@@ -372,8 +368,7 @@ class Wire:
             if not targets:
                 return True
             targets[0] = targets[0][got:]
-            if self._deadline is not None:
-                self._pace()
+            self._pace()
             got = self._socket.recvmsg_into(targets, 0, self._flags)[0]
             if not got:
                 raise ConnectionError(f"{self.label} closed the connection")

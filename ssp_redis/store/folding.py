@@ -109,10 +109,10 @@ class Folder:
         if alone:
             self._refresh_one(view, clock)
             return
-        mine = [share for share in layout.every if self._mine(share, clock if together else 0)]
+        mine = [share for share in range(layout.shares) if self._mine(share, clock if together else 0)]
         if together and len(self.members()) == 2:
             # what the other has pushed is no more than what it would publish, so nobody waits for that
-            store.bring(view, layout.every, learn=False)
+            store.bring(view, range(layout.shares), learn=False)
             self._publish_late(view, mine)
         else:
             begun = time.monotonic()
@@ -120,7 +120,7 @@ class Folder:
             self._publish_late(view, mine)
             if mine:
                 self._round += (time.monotonic() - begun - self._round) / 4
-            others = [share for share in layout.every if share not in mine]
+            others = [share for share in range(layout.shares) if share not in mine]
             self.listen(0.0)
             self._await(view, others, store.horizon() if least is None else store.reaching(least))
             store.bring(view, others, learn=False, least=least)
@@ -228,10 +228,10 @@ class Folder:
             return
         for view in list(store.views.values()):
             due = self._due(view)
-            if any(not self._owns(share, self.members()) for share in due):
+            if any(not self._owns(share) for share in due):
                 # before doing another's work: has it been done meanwhile?
                 self.listen(0.0)
-                if any(not self._owns(share, self.members()) for share in self._due(view)):
+                if any(not self._owns(share) for share in self._due(view)):
                     store.host.run(store.learn)
                 due = self._due(view)
             if due:
@@ -246,20 +246,21 @@ class Folder:
 
     def _limits(self, view: View) -> list[int]:
         """The length of the log from which on each share is to be folded here."""
-        members, bases = self.members(), self._store.bases
-        lag = max(1, len(members), min(len(members) * view.layout.slots // 2, _LAG))
-        return [
-            bases.get(name, (0, 0))[0] + (lag if self._owns(share, members) else 2 * lag)
-            for share, name in enumerate(view.layout.names)
-        ]
+        members = len(self.members())
+        lag = max(1, members, min(members * view.layout.slots // 2, _LAG))
+        return [self.base(view, share) + (lag if self._owns(share) else 2 * lag) for share in range(view.layout.shares)]
 
-    def _owns(self, share: int, members: list[str]) -> bool:
+    def _owns(self, share: int) -> bool:
+        members = self.members()
         return bool(members) and members[share % len(members)] == self._store.host.caller.worker
 
     @property
     def idles(self) -> bool:
         """Is there a table large enough to be worth folding while waiting?"""
-        return any(map(_large, self._store.views.values()))
+        return bool(self._large())
+
+    def _large(self) -> list[View]:
+        return [view for view in self._store.views.values() if not view.layout.small and view.master_known]
 
     def idle(self, clock: int, long: bool) -> bool:
         """While there is nothing else to do: sum what is in, for oneself and for those who are late.
@@ -274,7 +275,7 @@ class Folder:
         if (store.log.end, long) == self._idle_end:
             return False
         self._idle_end = (store.log.end, long)
-        for view in filter(_large, list(store.views.values())):
+        for view in self._large():
             mine = [share for share in range(view.layout.shares) if self._mine(share, clock)]
             store.bring(view, mine, learn=False)
             if not long:
@@ -344,7 +345,3 @@ class Folder:
         except Refusal as refusal:
             if refusal.code is not Code.SCRATCH:
                 store.overtaken(name, refusal)
-
-
-def _large(view: View) -> bool:
-    return not view.layout.small and view.master_known

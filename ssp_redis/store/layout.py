@@ -116,11 +116,6 @@ class Layout:
         """What each share is called in the table of bases."""
         return [f"{self.number}.{share}" for share in range(self.shares)]
 
-    @cached_property
-    def every(self) -> range:
-        """The shares."""
-        return range(self.shares)
-
     def blocks_of(self, share: int) -> range:
         """The blocks of a share."""
         first = share * self.blocks_per_share

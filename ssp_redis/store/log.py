@@ -102,7 +102,7 @@ class Log:
 
     def extend(self, texts: list[str]) -> None:
         """What followed."""
-        self.tags += map(Tag.parse, texts)
+        self.tags.extend(map(Tag.parse, texts))
 
     def since(self, version: int, end: int) -> list[Tag]:
         """The tags between two prefixes; the caller has checked ``start <= version <= end``."""

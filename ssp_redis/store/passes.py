@@ -57,8 +57,6 @@ def add(first: Array, second: Array, out: Array) -> bool:
 
 def total(first: Array, others: Sequence[Array], out: Array | None = None) -> Array:
     """The sum of flat arrays, in that order, as another array than any of them."""
-    if not others and out is None and first.size <= _PIECE:
-        return first.copy()
     value = np.empty_like(first) if out is None else out
     for piece in _pieces(first):
         part = value[piece]

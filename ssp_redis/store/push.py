@@ -68,8 +68,7 @@ class TablePush:
             return "-:"
         ring = self._ring
         words = [f"{layout.number}.{ring.slot(layout.number, layout.slots)}" for layout, _ in self._slotted]
-        for layout, delta in self._inline:
-            words.append(f"{layout.number}={b2a_base64(delta, newline=False).decode()}")  # type: ignore[arg-type]
+        words += [f"{layout.number}={b2a_base64(delta, newline=False).decode()}" for layout, delta in self._inline]  # type: ignore[arg-type]
         return f"{ring.number}:{','.join(words)}"
 
     def commands(self) -> list[Packed] | None:
@@ -77,10 +76,7 @@ class TablePush:
         slotted = self._slotted
         if not slotted:
             return []
-        left = SMALL
-        for layout, _ in slotted:
-            left -= layout.nbytes if layout.small else SMALL + 1
-        if left < 0:
+        if sum(layout.nbytes for layout, _ in slotted) > SMALL or any(layout.blocks > 1 for layout, _ in slotted):
             return None
         words: list[Packed] = list(self._register())
         ring = self._ring

@@ -19,9 +19,6 @@ from .sparse.view import RowView
 from .tries import Tries
 from .view import Taken, View
 
-#: So many tags are kept before it is looked which are not needed any more.
-_MANY = 1024
-
 
 class Reader:
     """The tables of one run, as far as this process has opened them."""
@@ -238,7 +235,7 @@ class Reader:
             StateLost: a value is gone from the server.
         """
         if learn or not view.layout.small or not self.host.run(lambda wire: self._follow(wire, view)):
-            self.bring(view, view.layout.every, learn)
+            self.bring(view, range(view.layout.shares), learn)
             self.settle(view)
 
     def _follow(self, wire: Wire, view: View) -> bool:
@@ -252,8 +249,7 @@ class Reader:
         view.owned[0] = self.own_at_horizon()
         view.settle()
         view.taken = self._moment(end)
-        if len(log.tags) > _MANY:
-            self.trim()
+        self.trim()
         return True
 
     def bring(self, view: View, shares: Sequence[int], learn: bool, least: int | None = None) -> None:
@@ -400,7 +396,7 @@ class Reader:
 
     def trim(self) -> None:
         """Forget tags that every view holds."""
-        if len(self.log.tags) > _MANY:
+        if len(self.log.tags) > 1024:
             low = min((view.version for view in self.opened()), default=self.log.end)
             if low < self.log.end - 4096:
                 # a view that nobody reads: it starts from its base when somebody does

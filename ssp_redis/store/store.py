@@ -48,7 +48,7 @@ class Store(Writer):
         self._riding: list[int] = []
         self._riders: dict[int, list[int]] = {}
         #: After a rollback: clocks up to which others had been seen to tick, until it is known what has become of them.
-        self.suspects: dict[str, int] = {}
+        self._suspects: dict[str, int] = {}
 
     def create(self, name: str, init: Array) -> View:
         """The view of a table, which is made with ``init`` if nobody has made it yet."""
@@ -68,7 +68,7 @@ class Store(Writer):
             known: the tick shall bring the tags since the end of the log as known here.
         """
         touched = [view for view in self.views.values() if view.thaw()]
-        sparse = [view for view in self.sparse.values() if view.thaw()] if self.sparse else []
+        sparse = [view for view in self.sparse.values() if view.thaw()]
         if self.unsure and (touched or sparse):
             self.host.run(self._sure)
         for view in touched:
@@ -235,7 +235,7 @@ class Store(Writer):
         self.epoch, self.unsure = -1, True
         self.ring.renew()
         self._sweep_at = 0
-        self.suspects = {
+        self._suspects = {
             worker: seen for worker, seen in self.folder.ticked.items() if worker != self.host.caller.worker
         }
         fates: list[tuple[int, bool]] = []
@@ -257,10 +257,12 @@ class Store(Writer):
 
     def inquest(self) -> list[Loss]:
         """After a rollback: whose ticks had been seen here and are gone, though nobody has restored them."""
-        suspect = self.suspects
+        suspect = self._suspects
+        if not suspect:
+            return []
         clocks = self.host.run(lambda wire: wire.call("HMGET", self.job.clocks, *suspect))
-        if self.suspects is suspect:  # else it went back once more meanwhile
-            self.suspects = {}
+        if self._suspects is suspect:  # else it went back once more meanwhile
+            self._suspects = {}
         losses = []
         for (worker, seen), text in zip(suspect.items(), clocks, strict=True):
             stored = int(text or 0)

@@ -8,7 +8,7 @@ yet lies in the overlay.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -115,8 +115,6 @@ class View:
         #: Where a value that is read arrives.
         self._header, self._incoming = bytearray(HEADER_SIZE), as_bytes(self.scratch)
         self._before = memoryview(self._header)
-        #: How many deltas of a small table may be on their way at once.
-        self._window = max(1, _WINDOW // (HEADER_SIZE + self.layout.nbytes))
         #: What deltas' headers begin with, by block, and how slots are asked for.
         self._fronts = [delta_front(self.layout.block(block)) for block in range(self.layout.blocks)]
         self._questions: dict[tuple[int, int, int, int], bytes] = {}
@@ -305,11 +303,11 @@ class View:
     def _way(self, share: int, log: Log, end: int, base: int, incarnation: int) -> tuple[bool, list[Tag]]:
         """The cheaper way to ``end``: whether to start anew from the base, and the tags whose deltas follow."""
         lacking = self.lacking(log, self.versions[share], end)
-        if lacking is not None and (base <= self.versions[share] or self._foreign(lacking, incarnation) < 2):
+        if lacking is not None and (base <= self.versions[share] or len(self._foreign(lacking, incarnation)) < 2):
             return False, lacking
         newer = self.lacking(log, base, end)
         if lacking is None or (
-            newer is not None and 1 + self._foreign(newer, incarnation) < self._foreign(lacking, incarnation)
+            newer is not None and 1 + len(self._foreign(newer, incarnation)) < len(self._foreign(lacking, incarnation))
         ):
             return True, newer or []
         return False, lacking
@@ -332,19 +330,18 @@ class View:
     def follow(self, wire: Wire, log: Log, end: int, base: int, incarnation: int) -> bool:
         """As :meth:`bring_small`, if it is only a matter of adding what was pushed since; else False."""
         tags = self.lacking(log, self.versions[0], end)
-        if tags is None or (base > self.versions[0] and self._foreign(tags, incarnation) > 1):
+        if tags is None or (base > self.versions[0] and len(self._foreign(tags, incarnation)) > 1):
             return False
         if tags:
             self._change()
         self.taken, self.versions[0] = None, -1
         return self._add_all(wire, tags, end, incarnation)
 
-    def _add_all(self, wire: Wire, tags: Sequence[Tag], end: int, incarnation: int) -> bool:
+    def _add_all(self, wire: Wire, tags: list[Tag], end: int, incarnation: int) -> bool:
         """Add the deltas of those tags to a small table, which then is at ``end``; False: one is missing or foreign."""
         number, master, held, header = self.layout.number, self.master, self.held, self._header
-        foreign = [
-            tag for tag in tags if number in tag.slots and not (tag.incarnation == incarnation and tag.clock in held)
-        ]
+        window = max(1, _WINDOW // (HEADER_SIZE + self.layout.nbytes))
+        foreign = self._foreign(tags, incarnation)
         arriving = 0
         for tag in tags:
             if tag.incarnation == incarnation and tag.clock in held:
@@ -354,7 +351,7 @@ class View:
                 right = self._add_inline(tag)
             else:
                 if not arriving:
-                    asked, foreign = foreign[: self._window], foreign[self._window :]
+                    asked, foreign = foreign[:window], foreign[window:]
                     arriving = len(asked)
                     wire.send(b"".join(map(self._question, asked)))
                 arriving -= 1
@@ -411,21 +408,21 @@ class View:
     def cost(self, share: int, log: Log, end: int, base: int, incarnation: int) -> int:
         """How many values a share costs at the best: deltas of others, or a base and the deltas after it."""
         lacking, newer = self.lacking(log, self.versions[share], end), self.lacking(log, base, end)
-        ways = [self._foreign(lacking, incarnation)] if lacking is not None else []
+        ways = [len(self._foreign(lacking, incarnation))] if lacking is not None else []
         if newer is not None:
-            ways.append(1 + self._foreign(newer, incarnation))
+            ways.append(1 + len(self._foreign(newer, incarnation)))
         return min(ways, default=1)
 
-    def _foreign(self, tags: list[Tag], incarnation: int) -> int:
-        number, held, count = self.layout.number, self.held, 0
-        for tag in tags:
-            if number in tag.slots and not (tag.incarnation == incarnation and tag.clock in held):
-                count += 1
-        return count
+    def _foreign(self, tags: list[Tag], incarnation: int) -> list[Tag]:
+        """Those of the deltas that have to be fetched."""
+        number, held = self.layout.number, self.held
+        return [
+            tag for tag in tags if number in tag.slots and not (tag.incarnation == incarnation and tag.clock in held)
+        ]
 
     def fetched(self, tag: Tag, incarnation: int) -> bool:
         """Does this delta have to be fetched?"""
-        return self.layout.number in tag.slots and not self._mine(tag, incarnation)
+        return bool(self._foreign([tag], incarnation))
 
     def _mine(self, tag: Tag, incarnation: int) -> bool:
         return tag.incarnation == incarnation and tag.clock in self.held
