@@ -137,6 +137,8 @@ class Clock:
         self._heartbeat: Heartbeat | None = None
         #: Ticks completed, as the store knows, and with those that are not flushed yet.
         self.clock = self.local = 0
+        #: Is the staleness 0?
+        self.bulk = False
         #: A tick that was begun and whose end is not known yet; the next :meth:`advance` finishes it.
         self.pending: _Pending | None = None
         self._refused: Refusal | None = None
@@ -192,7 +194,7 @@ class Clock:
         self.reproducible = joined.reproducible
         self.dropped = joined.dropped
         self.clock = self.local = joined.standing.clock
-        self.standing = joined.standing
+        self.standing, self.bulk = joined.standing, joined.standing.staleness == 0
         self._known(joined.position, joined.tag)
         self.link.greet = self._meet
         self._member = True
@@ -273,8 +275,6 @@ class Clock:
 
     def usable(self) -> None:
         """Raise what makes this clock unusable, if anything does."""
-        if self.alive:
-            return
         if self._closed:
             raise SSPError("this worker has left its job: join again")
         if forks.depth != self._depth:
@@ -304,7 +304,7 @@ class Clock:
 
     def _note(self, standing: Standing) -> None:
         changed = standing.membership != self.standing.membership
-        self.standing = standing
+        self.standing, self.bulk = standing, standing.staleness == 0
         if changed and self.on_members is not None:
             self.on_members()
 
@@ -486,11 +486,6 @@ class Clock:
             self._subscriber.close()
             self._subscriber = None  # the next wait makes another, and asks
         self._waited = self.waits.waits
-
-    @property
-    def bulk(self) -> bool:
-        """Is the staleness 0?"""
-        return self.standing.staleness == 0
 
     def _state_tick(self, wire: Wire) -> Tags | None:
         pending = self.pending

@@ -274,7 +274,8 @@ class Worker:
     def _tick(self, timeout: float | None, deadline: float | None) -> None:
         self._advance(timeout)
         clock = self._clock
-        if not clock.admitted or clock.standing.stopped:
+        standing = clock.standing
+        if standing.stopped or not standing.admits(clock.local):
             try:
                 self._wait(deadline)
             except (WaitTimeout, JobStopped):
@@ -291,17 +292,17 @@ class Worker:
 
     def _advance(self, timeout: float | None) -> None:
         clock = self._clock
-        owed = clock.pending is not None or clock.ahead >= self._flush_every
+        owed = clock.pending is not None or clock.local - clock.clock >= self._flush_every
         if owed:
             self._commit()  # an interruption ended the last call half-way
         if self._half and (owed or not self._added):
             return  # that was a tick, which this one completes, or which had advanced: the same call once more
-        if not clock.admitted:
+        if not clock.standing.admits(clock.local):
             # a second tick after a timed-out wait would take the lead to s + 2
             self.wait(timeout)
         clock.usable()
         clock.local, self._half, self._added = clock.local + 1, True, False
-        if clock.ahead >= self._flush_every or not clock.admitted:
+        if clock.local - clock.clock >= self._flush_every or not clock.admitted:
             self._commit()
 
     def wait(self, timeout: float | None = None) -> None:
@@ -468,6 +469,7 @@ class Worker:
         return self._store
 
     def _renewal(self) -> int:
+        """Clocks after which a view is brought forward."""
         bound = self._clock.standing.staleness
         return self._refresh or max(self._flush_every, (bound + 1) // 2)
 
@@ -485,42 +487,44 @@ class Worker:
         clock, store = self._clock, self._store
         clock.usable()
         assert store is not None
-        if self._serves(view):
+        span = self._renewal()
+        if self._serves(view, span):
             self._count(view)
             return
-        self._give_way(view)
+        if not view.layout.small:
+            self._give_way()
         begun = time.perf_counter()
-        store.folder.refresh(view, not self._knows(store, view), clock.clock, self._enough())
-        clock.note_losses(store.inquest())
-        store.folder.tend()
-        if view.taken is None:
-            # some of its shares were folded, and so brought further than the others
-            store.refresh(view, learn=False)
-        store.tidy()
-        self._plan_renewal()
+        least = None if clock.bulk else self._enough(span)
+        store.folder.refresh(view, not self._knows(store, view), clock.clock, least)
+        if store.due:
+            clock.note_losses(store.inquest())
+            store.folder.tend()
+            if view.taken is None:
+                # some of its shares were folded, and so brought further than the others
+                store.refresh(view, learn=False)
+            store.tidy()
+        self._plan_renewal(span)
         self._count(view)
         self._pull_seconds += time.perf_counter() - begun
 
-    def _give_way(self, view: View) -> None:
+    def _give_way(self) -> None:
         """Who waited long lets the slowest read first, alone: on when it goes on depends when all can."""
         idled, self._idled = self._idled, 0.0
-        if idled > _LONG * self._last_push and not view.layout.small:
+        if idled > _LONG * self._last_push:
             time.sleep(min(2 * self._last_push, idled / _LONG))
 
-    def _enough(self) -> int | None:
-        """The min clock of the others that a view must show to serve until it is renewed; None: all read at once."""
+    def _enough(self, span: int) -> int:
+        """The min clock of the others that a view must show to serve until it is renewed."""
         bound = self._clock.standing.staleness
-        if bound == 0:
-            return None
-        return -1 if bound < 0 else self._clock.local + self._renewal() - 1 - bound
+        return -1 if bound < 0 else self._clock.local + span - 1 - bound
 
-    def _serves(self, view: View | RowView) -> bool:
+    def _serves(self, view: View | RowView, span: int) -> bool:
         """Does the view hold what a read at this clock must hold, and is it not due for renewal?"""
         clock, taken = self._clock, view.taken
         standing = clock.standing
         return (
             taken is not None
-            and clock.local - taken.clock < self._renewal()
+            and clock.local - taken.clock < span
             and taken.serves(clock.caller.epoch, standing.membership, clock.local, standing.staleness)
         )
 
@@ -546,25 +550,26 @@ class Worker:
         clock, store = self._clock, self._store
         clock.usable()
         assert store is not None
-        renew = not self._serves(view)
+        span = self._renewal()
+        renew = not self._serves(view, span)
         begun = time.perf_counter()
         values = reading.read(store, view, wanted, renew, not self._knows(store, view))
         if renew:
             clock.note_losses(store.inquest())
             folding.tend(store)
             store.tidy()
-            self._plan_renewal()
+            self._plan_renewal(span)
         self._count(view)
         self._pull_seconds += time.perf_counter() - begun
         return values
 
-    def _plan_renewal(self) -> None:
+    def _plan_renewal(self, span: int) -> None:
         """From which clock on will a read need the tags? The tick that leads there brings them along.
 
         What was not renewed when it was due is not read at every clock, and may ask by itself.
         """
         assert self._store is not None
-        now, span = self._clock.local, self._renewal()
+        now = self._clock.local
         if span == 1:  # whichever view it was, the next clock is the one
             self._renew_at, self._renew_until = now + 1, now + 3
             return

@@ -116,7 +116,8 @@ class Wire:
 
     def send(self, data: Buffer) -> None:
         """Send the bytes of one or several commands."""
-        self._check_process()
+        if forks.depth != self._depth:
+            raise self._foreign()
         try:
             if self._deadline is not None:
                 self._pace()
@@ -126,9 +127,8 @@ class Wire:
             raise
         self.bytes_out += len(data)
 
-    def _check_process(self) -> None:
-        if forks.depth != self._depth:
-            raise SSPError(f"a connection of process {self._pid} was used in process {os.getpid()}: join there")
+    def _foreign(self) -> SSPError:
+        return SSPError(f"a connection of process {self._pid} was used in process {os.getpid()}: join there")
 
     def send_set(self, key: str, header: bytes, data: memoryview) -> None:
         """Send ``SET key header+data``; large data goes from its memory to the socket."""
@@ -146,11 +146,13 @@ class Wire:
             for at in range(0, len(whole), _CHUNK):
                 self.send(whole[at : at + _CHUNK])
             return
-        self._check_process()
+        if forks.depth != self._depth:
+            raise self._foreign()
         size = sum(map(len, parts))
         self.bytes_out += size
         try:
-            self._pace()
+            if self._deadline is not None:
+                self._pace()
             sent = self._socket.sendmsg(parts[:_MOST])
             if sent == size:
                 return
@@ -266,7 +268,8 @@ class Wire:
         if self._at < len(self._buffer) or not self._flags:
             return False
         try:
-            self._pace()
+            if self._deadline is not None:
+                self._pace()
             data = self._receive_up_to(len(usual), self._flags)
         except BaseException:
             self.close()
@@ -315,7 +318,8 @@ class Wire:
         Returns False, with the reply taken off the wire, when it is missing or of another size.
         """
         try:
-            self._pace()
+            if self._deadline is not None:
+                self._pace()
             if self._at == len(self._buffer) and self._flags and self._scatter(header, data):
                 return True
             line = self._line()

@@ -21,6 +21,8 @@ from .push import register
 from .trust import Trust
 from .view import View
 
+#: Version and generation of a base that nobody has heard of.
+NO_BASE = (0, 0)
 #: A base is at most about so many entries of the log behind, or one clock where that has more.
 _LAG = 1024
 #: From so many members on, one sums a table of a single share for the others at staleness 0.
@@ -79,7 +81,7 @@ class Folder:
 
     def base(self, view: View, share: int) -> int:
         """Version of a share's base, as known here."""
-        return self._store.bases.get(view.layout.names[share], (0, 0))[0]
+        return self._store.bases.get(view.layout.names[share], NO_BASE)[0]
 
     # -- reading together --------------------------------------------------------------------------------------------
 
@@ -220,12 +222,16 @@ class Folder:
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
+    @property
+    def due(self) -> bool:
+        """Is there something to :meth:`tend`?"""
+        store = self._store
+        return self._tend_at <= store.log.end or self._tended != (store.epoch, store.membership, len(store.views))
+
     def tend(self) -> None:
         """Fold what is due, so that rings do not fill up: own shares early, anybody's when its owner seems not to."""
         store = self._store
         scene = (store.epoch, store.membership, len(store.views))
-        if self._tend_at > store.log.end and self._tended == scene:
-            return
         for view in list(store.views.values()):
             due = self._due(view)
             if any(not self._owns(share) for share in due):

@@ -40,8 +40,12 @@ class Tag(NamedTuple):
             return cls(kind, worker, int(incarnation), int(clock), -1, text)
         table, _, slot = rest.partition(".")
         if slot.isdecimal() and table.isdecimal():  # the delta of one dense table, as mostly
-            return cls(kind, worker, int(incarnation), int(clock), int(ring), text, {int(table): int(slot)})
-        slots: dict[int, int] = {}
+            slots = {int(table): int(slot)}
+            # as the constructor does, which costs as much as the rest of this
+            return tuple.__new__(
+                cls, (kind, worker, int(incarnation), int(clock), int(ring), text, slots, _NOTHING, _NO_VALUES)
+            )
+        slots = {}
         rows: dict[int, int] | Mapping[int, int] = _NOTHING
         values: dict[int, bytes] | Mapping[int, bytes] = _NO_VALUES
         for word in rest.split(","):

@@ -26,7 +26,7 @@ def finite(values: Array) -> bool:
     if values.size <= _FEW:
         return all(map(math.isfinite, values.ravel().tolist()))
     if values.size <= _PIECE or not values.flags.c_contiguous:
-        return bool(np.isfinite(values).all())
+        return bool(np.logical_and.reduce(np.isfinite(values), axis=None))
     flat = values.reshape(-1)
     return all(np.isfinite(flat[piece]).all() for piece in _pieces(flat))
 
@@ -57,7 +57,14 @@ def add(first: Array, second: Array, out: Array) -> bool:
 
 def total(first: Array, others: Sequence[Array], out: Array | None = None) -> Array:
     """The sum of flat arrays, in that order, as another array than any of them."""
+    if out is None and not others:
+        return first.copy()
     value = np.empty_like(first) if out is None else out
+    if first.size <= _PIECE:
+        np.add(first, others[0], out=value) if others else np.copyto(value, first)
+        for other in others[1:]:
+            value += other
+        return value
     for piece in _pieces(first):
         part = value[piece]
         if not others:

@@ -51,6 +51,8 @@ class TablePush:
         #: Those that go to slots, and those that the tag holds.
         self._slotted: list[tuple[Layout, Array]] = []
         self._inline: list[tuple[Layout, Array]] = []
+        #: Bytes that go to slots, and the number of blocks.
+        size = blocks = 0
         room = _TAG
         for view in views:
             layout, delta = view.layout, view.frozen
@@ -60,27 +62,32 @@ class TablePush:
                 room -= layout.nbytes
             else:
                 self._slotted.append((layout, delta))
+                size += layout.nbytes
+                blocks += layout.blocks
+        #: Is all of it to go in one transaction with the tick?
+        self._together = size <= SMALL and blocks == len(self._slotted)
 
     @property
     def note(self) -> str:
         """ "ring:table.slot,table=delta,…": where a reader finds the deltas."""
         if not self.views:
             return "-:"
-        ring = self._ring
-        words = [f"{layout.number}.{ring.slot(layout.number, layout.slots)}" for layout, _ in self._slotted]
-        words += [f"{layout.number}={b2a_base64(delta, newline=False).decode()}" for layout, delta in self._inline]  # type: ignore[arg-type]
+        ring, words = self._ring, []
+        for layout, _ in self._slotted:
+            words.append(f"{layout.number}.{ring.slot(layout.number, layout.slots)}")
+        for layout, delta in self._inline:
+            words.append(f"{layout.number}={b2a_base64(delta, newline=False).decode()}")  # type: ignore[arg-type]
         return f"{ring.number}:{','.join(words)}"
 
     def commands(self) -> list[Packed] | None:
         """All as commands for the tick's transaction, if they are small enough."""
-        slotted = self._slotted
-        if not slotted:
+        if not self._slotted:
             return []
-        if sum(layout.nbytes for layout, _ in slotted) > SMALL or any(layout.blocks > 1 for layout, _ in slotted):
+        if not self._together:
             return None
-        words: list[Packed] = list(self._register())
         ring = self._ring
-        for layout, delta in slotted:
+        words: list[Packed] = [] if ring.registered else list(register(self._keys, ring))
+        for layout, delta in self._slotted:
             slot = ring.slot(layout.number, layout.slots)
             head = self._head(layout, 0, slot) + delta_rest(ring.incarnation, self.clock, ring.number, slot)
             if layout.nbytes > _COPIED:
@@ -91,9 +98,9 @@ class TablePush:
 
     def send(self, wire: Wire) -> None:
         """Write all, and return when all is acknowledged: only then may the tick make it count."""
-        if registration := self._register():
-            wire.call_all(registration)
         ring, parts, outstanding = self._ring, list[Buffer](), 0
+        if registration := register(self._keys, ring):
+            wire.call_all(registration)
         for layout, delta in self._slotted:
             slot = ring.slot(layout.number, layout.slots)
             rest = delta_rest(ring.incarnation, self.clock, ring.number, slot)
@@ -125,9 +132,6 @@ class TablePush:
             self.again(wire)
         if self._slotted:
             self._ring.renew()
-
-    def _register(self) -> list[bytes]:
-        return register(self._keys, self._ring) if self._slotted else []
 
     def _head(self, layout: Layout, block: int, slot: int) -> bytes:
         """What a SET to a slot begins with: the same each time the slot's turn comes."""

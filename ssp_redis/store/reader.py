@@ -14,10 +14,13 @@ from .claiming import look
 from .host import Host
 from .layout import Layout
 from .log import Log, Tag
-from .past import Past, backwards, reached
+from .past import Past, backwards
 from .sparse.view import RowView
 from .tries import Tries
 from .view import Taken, View
+
+#: So many tags are kept whether a view needs them or not.
+_MANY = 1024
 
 
 class Reader:
@@ -211,7 +214,8 @@ class Reader:
         if self.epoch != epoch or self.membership != membership:
             return False
         others = self.complete if self.host.reproducible else self.others
-        return staleness < 0 or (reached(others, clock - staleness) and (staleness > 0 or self.host.clock == clock))
+        enough = staleness < 0 or others is None or others >= clock - staleness
+        return enough and (staleness != 0 or self.host.clock == clock)
 
     def moment(self) -> Taken:
         """The moment that a view shows which goes up to the horizon.
@@ -249,7 +253,8 @@ class Reader:
         view.owned[0] = self.own_at_horizon()
         view.settle()
         view.taken = self._moment(end)
-        self.trim()
+        if len(log.tags) > _MANY:
+            self.trim()
         return True
 
     def bring(self, view: View, shares: Sequence[int], learn: bool, least: int | None = None) -> None:
@@ -392,16 +397,14 @@ class Reader:
             if others is not None and moment.others is not None:
                 moment = moment._replace(others=min(others, moment.others))
         view.taken = moment
-        self.trim()
+        if len(self.log.tags) > _MANY:
+            self.trim()
 
     def trim(self) -> None:
         """Forget tags that every view holds."""
-        if len(self.log.tags) > 1024:
-            low = min((view.version for view in self.opened()), default=self.log.end)
-            if low < self.log.end - 4096:
-                # a view that nobody reads: it starts from its base when somebody does
-                low = self.log.end - 4096
-            self.log.drop(low)
+        low = min((view.version for view in self.opened()), default=self.log.end)
+        # a view that nobody reads starts from its base when somebody does
+        self.log.drop(max(low, self.log.end - 4 * _MANY))
 
     def check(self, view: View, shape: tuple[int, ...], dtype: str) -> None:
         """Raise TableMismatch unless the table is of that shape and dtype."""

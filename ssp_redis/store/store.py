@@ -9,7 +9,7 @@ from ..errors import Loss, ServerRefused
 from ..joining import read_records
 from ..keys import JobKeys
 from . import sweep
-from .folding import Folder
+from .folding import NO_BASE, Folder
 from .host import Host
 from .log import Tag
 from .making import Writer, create
@@ -67,8 +67,11 @@ class Store(Writer):
         Args:
             known: the tick shall bring the tags since the end of the log as known here.
         """
-        touched = [view for view in self.views.values() if view.thaw()]
-        sparse = [view for view in self.sparse.values() if view.thaw()]
+        touched = []
+        for view in self.views.values():
+            if view.thaw():
+                touched.append(view)
+        sparse = [view for view in self.sparse.values() if view.thaw()] if self.sparse else []
         if self.unsure and (touched or sparse):
             self.host.run(self._sure)
         for view in touched:
@@ -114,7 +117,7 @@ class Store(Writer):
                 return
             if self.doubted:
                 self.host.run(self.learn)
-            late = [share for share in range(layout.shares) if self.folder.base(view, share) < need]
+            late = [share for share, name in enumerate(layout.names) if self.bases.get(name, NO_BASE)[0] < need]
             if not late:
                 return
             if attempt % 2 == 0:
@@ -123,6 +126,12 @@ class Store(Writer):
                 self.folder.fold(view, late)
                 self.trim()
         raise ServerRefused(f"table {layout.name}: its bases do not advance, so there is no free slot to push to")
+
+    @property
+    def due(self) -> bool:
+        """Is there something to be folded, swept or told after a read? Mostly not."""
+        swept = self._sweep_at is None and not self._settling and not self._swept
+        return self.folder.due or not swept or bool(self._suspects)
 
     # -- sweeping ----------------------------------------------------------------------------------------------------
 

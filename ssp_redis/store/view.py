@@ -115,6 +115,8 @@ class View:
         #: Where a value that is read arrives.
         self._header, self._incoming = bytearray(HEADER_SIZE), as_bytes(self.scratch)
         self._before = memoryview(self._header)
+        #: How many values of a small table are asked for at once.
+        self._window = max(1, _WINDOW // (HEADER_SIZE + self.layout.nbytes))
         #: What deltas' headers begin with, by block, and how slots are asked for.
         self._fronts = [delta_front(self.layout.block(block)) for block in range(self.layout.blocks)]
         self._questions: dict[tuple[int, int, int, int], bytes] = {}
@@ -340,7 +342,6 @@ class View:
     def _add_all(self, wire: Wire, tags: list[Tag], end: int, incarnation: int) -> bool:
         """Add the deltas of those tags to a small table, which then is at ``end``; False: one is missing or foreign."""
         number, master, held, header = self.layout.number, self.master, self.held, self._header
-        window = max(1, _WINDOW // (HEADER_SIZE + self.layout.nbytes))
         foreign = self._foreign(tags, incarnation)
         arriving = 0
         for tag in tags:
@@ -351,7 +352,7 @@ class View:
                 right = self._add_inline(tag)
             else:
                 if not arriving:
-                    asked, foreign = foreign[:window], foreign[window:]
+                    asked, foreign = foreign[: self._window], foreign[self._window :]
                     arriving = len(asked)
                     wire.send(b"".join(map(self._question, asked)))
                 arriving -= 1
@@ -397,7 +398,8 @@ class View:
         tags = self._between.get((version, end))
         if tags is None:
             number = self.layout.number
-            tags = [tag for tag in log.since(version, end) if tag.touches(number)]
+            among = log.tags[version - log.start : end - log.start]
+            tags = [tag for tag in among if number in tag.slots or number in tag.values]
             if self.ordered:
                 tags.sort(key=_by_clock)
             if len(self._between) > 8:
@@ -503,11 +505,12 @@ class View:
     def settle(self) -> None:
         """What all shares of the master hold of the own deltas need not be held any longer."""
         clock, self._laid = min(self.owned), None
-        for done in [held for held in self.held if held <= clock]:
-            spare = self.held.pop(done)
-            self._ends.pop(done, None)
-            if len(self._spare) < 2:
-                self._spare.append(spare)
+        for done in list(self.held):
+            if done <= clock:
+                spare = self.held.pop(done)
+                self._ends.pop(done, None)
+                if len(self._spare) < 2:
+                    self._spare.append(spare)
 
 
 def as_bytes(values: Array) -> memoryview:
