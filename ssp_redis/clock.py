@@ -127,6 +127,8 @@ class Clock:
         self.on_connect: Callable[[], None] = lambda: None
         #: Called with the end of the log, its last tags, the min and the membership when they were announced.
         self.on_tags: Callable[[int, list[str], int, int], None] | None = None
+        #: Called when the connections are closed for good.
+        self.on_detach: Callable[[], None] = lambda: None
         #: Called when the membership changed.
         self.on_members: Callable[[], None] | None = None
         #: Called over a connection of its own when an exchange finds that this incarnation is out.
@@ -244,6 +246,7 @@ class Clock:
     def detach(self) -> None:
         """Close the connections without leaving: the lease goes on, and whoever joins under the id takes over."""
         self._closed = True
+        self.on_detach()
         if self._heartbeat is not None:
             self._heartbeat.stop()
         if self._subscriber is not None:

@@ -66,6 +66,8 @@ class StoreKeys:
         self.rings = self.prefix + "rings"
         #: Channel on which a new table and a new base are announced.
         self.commits = self.prefix + "commits"
+        #: Channel on which sums of small tables are said.
+        self.sums = self.prefix + "sums"
 
     def base(self, table: int, block: int, generation: int) -> str:
         """A block of a base. Generations alternate between two keys, so that one old base stays readable."""

@@ -50,6 +50,20 @@ class Subscriber:
                 messages.append(reply[2].decode())
         return messages
 
+    def take(self, timeout: float, header: bytearray, data: memoryview) -> bytes | None:
+        """Wait up to ``timeout`` seconds for one message.
+
+        Returns None if it is of exactly the size of ``header`` and ``data``, and in their memory; any other as it is,
+        and b"" when none has come.
+        """
+        if not self._wire.ready(timeout):
+            return b""
+        reply = self._wire.read_message(self._head, memoryview(header), data)
+        if reply is None:
+            return None
+        payload: bytes = reply[2] if reply[0] == b"message" else b""
+        return payload
+
     def close(self) -> None:
         """Stop listening."""
         self._wire.close()

@@ -466,6 +466,7 @@ class Worker:
             self._store = store = Store(clock, clock.keys, clock.workers)
             clock.on_tags, clock.on_connect = store.overhear, store.doubt
             clock.on_fenced, clock.on_lost = store.fenced, store.orphaned
+            clock.on_detach = store.folder.close
         return self._store
 
     def _renewal(self) -> int:

@@ -69,7 +69,7 @@ class Wire:
         self._deadline: float | None = None
         self._buffer = bytearray()
         self._at = 0
-        #: Of values of a size, what stands before them, and memory for that and for what stands after them.
+        #: Of values or messages of a size, what stands before them, and memory for that and for what stands after them.
         self._frames: dict[int, tuple[bytes, bytearray, memoryview, memoryview]] = {}
         self._poller: select.poll | None = None
         self._depth = forks.depth
@@ -320,7 +320,7 @@ class Wire:
         try:
             if self._deadline is not None:
                 self._pace()
-            if self._at == len(self._buffer) and self._flags and self._scatter(header, data):
+            if self._at == len(self._buffer) and self._flags and self._scatter(b"$", header, data):
                 return True
             line = self._line()
             if line[:1] == b"-":
@@ -343,7 +343,21 @@ class Wire:
             raise
         return True
 
-    def _scatter(self, header: memoryview, data: memoryview) -> bool:
+    def read_message(self, head: bytes, header: memoryview, data: memoryview) -> Reply:
+        """As :meth:`read`, but None for a message of exactly ``header`` and ``data``, which then is in their memory.
+
+        Args:
+            head: what stands before the size of each message of the channel.
+        """
+        try:
+            if self._at == len(self._buffer) and self._flags and self._scatter(head, header, data):
+                return None
+        except BaseException:
+            self.close()
+            raise
+        return self.read()
+
+    def _scatter(self, before_size: bytes, header: memoryview, data: memoryview) -> bool:
         """Let the kernel put a bulk string where it belongs; False, with what has come in the buffer, if it is no such.
 
         What comes first tells the size; only then is it safe to wait for the rest.
@@ -351,7 +365,7 @@ class Wire:
         size = header.nbytes + data.nbytes
         frame = self._frames.get(size)
         if frame is None:
-            head = b"$%d\r\n" % size
+            head = before_size + b"%d\r\n" % size
             first, last = bytearray(len(head)), bytearray(2)
             frame = self._frames[size] = (head, first, memoryview(first), memoryview(last))
         head, first, before, after = frame

@@ -19,7 +19,7 @@ HEADER_SIZE = _HEADER.size
 #: A value in Redis may be this large (bytes).
 LARGEST = 512 << 20
 _MAGIC = b"SSPB"
-_DELTA, _BASE, _PIECE, _ROWS = 1, 2, 3, 4
+_DELTA, _BASE, _PIECE, _ROWS, _SUM = 1, 2, 3, 4, 5
 
 #: dtype of stored elements → its number in a header.
 STORED = {"float32": 1, "float64": 2, "int32": 3, "int64": 4}
@@ -91,6 +91,16 @@ def base_version(header: bytes, block: Block, generation: int, epoch: int) -> in
 def is_base(header: bytes, block: Block, generation: int, epoch: int) -> bool:
     """Is this the header of that generation's base, written in this epoch or before?"""
     return base_version(header, block, generation, epoch) is not None
+
+
+def sum_header(block: Block, incarnation: int, clock: int, version: int, epoch: int) -> bytes:
+    """Header of a sum that is said: of the first ``version`` entries of the log, the last of which is that tick."""
+    return _pack(block, _SUM, incarnation, version, epoch, clock)
+
+
+def table_of(blob: bytes) -> int:
+    """The number of the table that a blob says it is of; −1: it is none."""
+    return int(_HEADER.unpack_from(blob)[5]) if len(blob) >= HEADER_SIZE else -1
 
 
 def piece_header(block: Block, incarnation: int, clock: int, ring: int, slot: int, rows: int) -> bytes:

@@ -18,6 +18,7 @@ from . import early
 from .blob import base_header
 from .making import Writer, scratch_of, send_scratch
 from .push import register
+from .sums import Sums
 from .trust import Trust
 from .view import View
 
@@ -27,6 +28,8 @@ NO_BASE = (0, 0)
 _LAG = 1024
 #: From so many members on, one sums a table of a single share for the others at staleness 0.
 _CROWD = 6
+#: Seconds to wait for the sum of such a table.
+_PATIENCE = 0.02
 #: A share that costs more values than this is worth waiting for its owner's base.
 _WORTH = 1
 #: Shortest and longest time to wait for an owner (seconds).
@@ -39,6 +42,7 @@ class Folder:
     def __init__(self, store: Writer) -> None:
         self._store = store
         self._ear: Subscriber | None = None
+        self.sums = Sums(store)
         self._members: list[str] = []
         self._members_of: tuple[int, int] | None = None
         #: Clock of each worker's last tick, as seen in the log.
@@ -97,9 +101,12 @@ class Folder:
         if view.taken is None and least is not None:
             store.refresh(view, learn)  # nothing that it could serve by, or nothing that it should
             return
-        alone, together = layout.shares == 1, least is None
-        if alone and (layout.inline or not together or len(self.members()) < _CROWD):
-            store.refresh(view, learn)
+        together = least is None
+        if layout.shares == 1:
+            if together and not layout.inline and len(self.members()) >= _CROWD and not self._spread:
+                self._refresh_one(view, learn, clock)
+            else:
+                store.refresh(view, learn)
             return
         if self._ear is None and least != -1:
             # subscribed first, then read: a base is in the answer, or is announced
@@ -108,9 +115,6 @@ class Folder:
                 learn = True
         if learn or self._ear is None:
             store.host.run(store.learn)
-        if alone:
-            self._refresh_one(view, clock)
-            return
         mine = [share for share in range(layout.shares) if self._mine(share, clock if together else 0)]
         if together and len(self.members()) == 2:
             # what the other has pushed is no more than what it would publish, so nobody waits for that
@@ -136,18 +140,31 @@ class Folder:
         end = self._store.horizon()
         self.publish(view, [share for share in shares if self._behind(view, share, end) > 2])
 
-    def _refresh_one(self, view: View, clock: int) -> None:
+    @property
+    def _spread(self) -> bool:
+        """Does what is published go to many servers? A cluster sends it to each of its nodes."""
+        return self._store.host.endpoint.kind == "cluster"
+
+    def _refresh_one(self, view: View, learn: bool, clock: int) -> None:
         """Of a table of one share, all read the same: who completed the clock sums it while the others wake up."""
         store = self._store
+        self.sums.listen()
+        if learn:
+            store.host.run(store.learn)
         worker, version = self._completer(clock)
-        if worker != store.host.caller.worker:
-            self.listen(0.0)
-            self._await(view, [0], version)
-        store.refresh(view, learn=False)
         if worker == store.host.caller.worker:
-            begun = time.monotonic()
-            self.publish(view, [0])
-            self._round += (2 * (time.monotonic() - begun) - self._round) / 4
+            store.refresh(view, learn=False)
+            self.sums.say(view)
+            return
+        name = view.layout.names[0]
+        awaited = worker and version == store.horizon() and self._trust.given(name)
+        self._trust.turn()
+        if awaited:
+            if self.sums.hear(view, version, _PATIENCE):
+                self._trust.came(name)
+                return
+            self._trust.late(name)
+        store.refresh(view, learn=False)
 
     def _completer(self, clock: int) -> tuple[str, int]:
         """Who was the last to tick to that clock, as far as is known, and the version that holds its tick."""
@@ -203,7 +220,7 @@ class Folder:
         try:
             messages = self._ear.all(timeout)
         except (OSError, ReplyError):
-            self.close()
+            self._deafen()
             return
         for message in messages:
             kind, *words = message.split(" ")
@@ -216,6 +233,10 @@ class Folder:
 
     def close(self) -> None:
         """Stop listening."""
+        self.sums.close()
+        self._deafen()
+
+    def _deafen(self) -> None:
         if self._ear is not None:
             self._ear.close()
             self._ear = None

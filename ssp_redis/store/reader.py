@@ -250,12 +250,21 @@ class Reader:
             return False
         if not view.follow(wire, log, end, base[0], self.host.caller.incarnation):
             return False
+        self._arrived(view, end)
+        return True
+
+    def replace(self, view: View, end: int, values: memoryview) -> None:
+        """Let a small table be what somebody else has summed, up to the horizon."""
+        view.replace(end, values)
+        self._arrived(view, end)
+
+    def _arrived(self, view: View, end: int) -> None:
+        """A small table is at the horizon."""
         view.owned[0] = self.own_at_horizon()
         view.settle()
         view.taken = self._moment(end)
-        if len(log.tags) > _MANY:
+        if len(self.log.tags) > _MANY:
             self.trim()
-        return True
 
     def bring(self, view: View, shares: Sequence[int], learn: bool, least: int | None = None) -> None:
         """Bring some shares of a view to the end of the log, or where others' min is ``least``, if cheaper."""

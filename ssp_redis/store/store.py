@@ -19,6 +19,7 @@ from .sparse import folding as rows
 from .sparse import sweep as rows_sweep
 from .sparse.push import RowPush
 from .sparse.view import RowView
+from .sums import EVERY
 from .view import Array, View
 
 #: Seconds in which what was sent over a connection that is lost may still arrive.
@@ -67,6 +68,8 @@ class Store(Writer):
         Args:
             known: the tick shall bring the tags since the end of the log as known here.
         """
+        if self.host.local % EVERY == 0:
+            self.folder.sums.rest()
         touched = []
         for view in self.views.values():
             if view.thaw():

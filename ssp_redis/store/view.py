@@ -339,6 +339,13 @@ class View:
         self.taken, self.versions[0] = None, -1
         return self._add_all(wire, tags, end, incarnation)
 
+    def replace(self, version: int, values: memoryview) -> None:
+        """Let the master of a small table be that sum of a log prefix."""
+        self._change()
+        self.taken, self.versions[0] = None, -1
+        as_bytes(self.master)[:] = values
+        self.versions[0] = version
+
     def _add_all(self, wire: Wire, tags: list[Tag], end: int, incarnation: int) -> bool:
         """Add the deltas of those tags to a small table, which then is at ``end``; False: one is missing or foreign."""
         number, master, held, header = self.layout.number, self.master, self.held, self._header
