@@ -24,16 +24,21 @@ if refused then
   return refused
 end
 local wanted, known = tonumber(ARGV[6]), tonumber(ARGV[8])
+-- the two slowest tell the min, and the min of the others
+local first = redis.call('ZRANGE', ORDER, 0, 1, 'WITHSCORES')
+local others = first[1] == worker and first[4] or first[1] ~= worker and first[2] or nil
 if stored < wanted then
   if stored ~= clock then
     return '-4'
-  elseif redis.call('EXISTS', ORDER, LOG) < 2 then
+  elseif not first[1] or append('t:' .. worker .. ':' .. ARGV[4] .. ':' .. ARGV[6] .. ':' .. ARGV[7], 'RPUSHX') == 0 then
     -- evicted or deleted: nobody would know who holds the min, or tags would stand where others have stood
     return '-1'
   end
   redis.call('HSET', CLOCKS, worker, ARGV[6])
   redis.call('ZADD', ORDER, ARGV[6], worker)
-  append('t:' .. worker .. ':' .. ARGV[4] .. ':' .. ARGV[6] .. ':' .. ARGV[7])
+  if started == '1' then
+    low = others and tonumber(others) < wanted and others or ARGV[6]
+  end
   -- The min moved exactly if it is now above the clock this worker had: only the lowest can hold the min down.
   if lowest() > stored then
     local more
@@ -49,8 +54,7 @@ local answer = standing(stored)
 if known < 0 then
   return answer
 end
-local first = redis.call('ZRANGE', ORDER, 0, 1, 'WITHSCORES')
-answer = answer .. ' ' .. (first[1] == worker and first[4] or first[1] ~= worker and first[2] or '-')
+answer = answer .. ' ' .. (others or '-')
 -- a negative index would count from the tail and silently return the wrong tags
 if known < off or off + length - known > 4096 then
   return answer .. ' !'

@@ -26,13 +26,15 @@ local function announce(more)
 end
 
 -- Without tables nobody needs old tags. Every length is reached by one call of this, whoever calls: no multiple is missed.
-local function append(text)
-  length = redis.call('RPUSH', LOG, text)
+-- `verb`: RPUSHX where the log must be there; it answers 0, and nothing was written, when it is not.
+local function append(text, verb)
+  length = redis.call(verb or 'RPUSH', LOG, text)
   if length % 1024 == 0 and length >= 2048 and redis.call('HGET', CONFIG, 'tables') == '0' then
     redis.call('LTRIM', LOG, -1024, -1)
     off, length = off + length - 1024, 1024
     redis.call('HSET', CONFIG, 'off', string.format('%.0f', off))
   end
+  return length
 end
 
 -- The floor is the highest min seen. It is brought up to the min before and after every change of membership, and

@@ -4,6 +4,7 @@ from .backoff import Backoff
 from .endpoint import Endpoint
 from .replies import RIGHTS, ReplyError, denied, refused
 from .resp import Buffer, Packed, Reply, Word, command, encode
+from .values import Values
 from .wire import Wire
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Packed",
     "Reply",
     "ReplyError",
+    "Values",
     "Wire",
     "Word",
     "command",

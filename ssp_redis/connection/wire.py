@@ -26,6 +26,7 @@ from .. import forks
 from ..errors import SSPError
 from .replies import ReplyError
 from .resp import Buffer, Packed, Reply, Word, command, encode
+from .values import Values
 
 #: A value at least this large is sent by itself instead of being copied into the command (bytes).
 _LARGE = 16384
@@ -342,6 +343,35 @@ class Wire:
             self.close()
             raise
         return True
+
+    def read_values(self, values: Values) -> bool:
+        """Read what an ``MGET`` brings; False, when all of it is read, if one is missing or of another size."""
+        try:
+            if self._deadline is not None:
+                self._pace()
+            if self._at == len(self._buffer) and self._flags:
+                got = self._gather(values.parts)
+                while got < values.size and values.right(got):
+                    self._pace()
+                    got += self._gather(values.rest(got))
+                if got == values.size and values.came == values.heads:
+                    return True
+                self._buffer[:] = b"".join(values.parts)[:got]
+                self._at = 0
+            reply = self._parse()
+        except BaseException:
+            self.close()
+            raise
+        if isinstance(reply, ReplyError):
+            raise reply
+        return values.put(reply)
+
+    def _gather(self, targets: list[memoryview]) -> int:
+        got = self._socket.recvmsg_into(targets)[0]
+        if not got:
+            raise ConnectionError(f"{self.label} closed the connection")
+        self.bytes_in += got
+        return got
 
     def read_message(self, head: bytes, header: memoryview, data: memoryview) -> Reply:
         """As :meth:`read`, but None for a message of exactly ``header`` and ``data``, which then is in their memory.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..connection import Wire, command
+from ..connection import Values, Wire, command
 from ..keys import StoreKeys
 from . import passes
 from .blob import HEADER_SIZE, delta_front, delta_rest, is_base
@@ -28,6 +28,8 @@ Array = NDArray[Any]
 _HELD, _MOST_HELD = 16 << 20, 4096
 #: Of so many slots it is remembered how they are asked for.
 _QUESTIONS = 4096
+#: Of so many slots of a small table deltas are asked for at once.
+_AT_ONCE = 32
 #: How many bytes of values may be on their way at once.
 _WINDOW = (4 << 20) + (1 << 16)
 
@@ -112,14 +114,12 @@ class View:
         #: Of deltas that are held, the length of the log with their tick.
         self._ends: dict[int, int] = {}
         self.scratch = np.empty(self.layout.extent(0).stop, self.layout.stored)
-        #: Where a value that is read arrives.
-        self._header, self._incoming = bytearray(HEADER_SIZE), as_bytes(self.scratch)
-        self._before = memoryview(self._header)
-        #: How many values of a small table are asked for at once.
-        self._window = max(1, _WINDOW // (HEADER_SIZE + self.layout.nbytes))
+        #: Of a small table, where deltas arrive, and that memory for so many at once.
+        self._arriving: list[tuple[bytearray, Array]] = []
+        self._values: dict[int, Values] = {}
         #: What deltas' headers begin with, by block, and how slots are asked for.
         self._fronts = [delta_front(self.layout.block(block)) for block in range(self.layout.blocks)]
-        self._questions: dict[tuple[int, int, int, int], bytes] = {}
+        self._questions: dict[tuple[object, ...], bytes] = {}
         self.versions = [-1] * self.layout.shares
         self.owned = [0] * self.layout.shares
 
@@ -324,8 +324,9 @@ class View:
         self.versions[0] = -1  # until all of it is in, it is nothing
         if anew:
             wire.send(self._ask_base(0, generation))
-            there = wire.read_into(self._before, as_bytes(self.master))
-            if not there or not is_base(bytes(self._header), self.layout.block(0), generation, epoch):
+            header = bytearray(HEADER_SIZE)
+            there = wire.read_into(memoryview(header), as_bytes(self.master))
+            if not there or not is_base(bytes(header), self.layout.block(0), generation, epoch):
                 return False
         return self._add_all(wire, tags, end, incarnation)
 
@@ -348,42 +349,64 @@ class View:
 
     def _add_all(self, wire: Wire, tags: list[Tag], end: int, incarnation: int) -> bool:
         """Add the deltas of those tags to a small table, which then is at ``end``; False: one is missing or foreign."""
-        number, master, held, header = self.layout.number, self.master, self.held, self._header
+        number, master, held = self.layout.number, self.master, self.held
         foreign = self._foreign(tags, incarnation)
-        arriving = 0
+        arrived: list[Array] = []
         for tag in tags:
             if tag.incarnation == incarnation and tag.clock in held:
                 master += held[tag.clock]
-                continue
-            if number in tag.values:
-                right = self._add_inline(tag)
+            elif number in tag.values:
+                if not self._add_inline(tag):
+                    return False
             else:
-                if not arriving:
-                    asked, foreign = foreign[: self._window], foreign[self._window :]
-                    arriving = len(asked)
-                    wire.send(b"".join(map(self._question, asked)))
-                arriving -= 1
-                right = wire.read_into(self._before, self._incoming)
-                expected = self._fronts[0] + delta_rest(tag.incarnation, tag.clock, tag.number, tag.slots[number])
-                if right := right and header == expected:
-                    master += self.scratch
-            if not right:
-                for _ in range(arriving):
-                    wire.read_into(self._before, self._incoming)
-                return False
+                if not arrived:
+                    asked, foreign = foreign[:_AT_ONCE], foreign[_AT_ONCE:]
+                    arrived = self._fetch(wire, asked)
+                    if not arrived:
+                        return False
+                master += arrived.pop()
         self.versions[0] = end
         return True
 
-    def _question(self, tag: Tag, block: int = 0) -> bytes:
+    def _fetch(self, wire: Wire, tags: list[Tag]) -> list[Array]:
+        """The deltas of a small table that tags name, the last one first; none if one is missing or foreign."""
+        count, number, front = len(tags), self.layout.number, self._fronts[0]
+        values = self._values.get(count)
+        if values is None:
+            while len(self._arriving) < count:
+                self._arriving.append((bytearray(HEADER_SIZE), np.empty_like(self.master)))
+            headers, deltas = zip(*self._arriving[:count], strict=True)
+            values = self._values[count] = Values(headers, [as_bytes(delta) for delta in deltas])
+        named = tuple([(tag.incarnation, tag.number, tag.slots[number]) for tag in tags])
+        question = self._questions.get(named)
+        if question is None:
+            keys = [self.keys.slot(number, 0, tag.ring, tag.slots[number]) for tag in tags]
+            question = self._remember(named, command("MGET", *keys))
+        wire.send(question)
+        if not wire.read_values(values):
+            return []
+        found: list[Array] = []
+        for tag, (header, delta) in zip(tags, self._arriving, strict=False):
+            if header != front + delta_rest(tag.incarnation, tag.clock, tag.number, tag.slots[number]):
+                return []
+            found.append(delta)
+        found.reverse()
+        return found
+
+    def _question(self, tag: Tag, block: int) -> bytes:
         """The command that gets a block of the slot which the tag names."""
         slot = tag.slots[self.layout.number]
         named = (block, tag.incarnation, tag.number, slot)
         question = self._questions.get(named)
         if question is None:
-            if len(self._questions) > _QUESTIONS:
-                self._questions.clear()
             key = self.keys.slot(self.layout.number, block, tag.ring, slot)
-            question = self._questions[named] = command("GET", key)
+            question = self._remember(named, command("GET", key))
+        return question
+
+    def _remember(self, named: tuple[object, ...], question: bytes) -> bytes:
+        if len(self._questions) > _QUESTIONS:
+            self._questions.clear()
+        self._questions[named] = question
         return question
 
     def _ask_base(self, block: int, generation: int) -> bytes:
