@@ -33,21 +33,25 @@ class Subscriber:
         longer holds. What another run announces is not for this worker: a channel is the same in all databases of the
         server, and a job may be deleted and made anew under its name.
         """
-        for message in reversed(self.all(timeout)):
-            if message.startswith(run):
-                return message
+        mine = run.encode()
+        for message in reversed(self._hear(timeout)):
+            if message.startswith(mine):
+                return message.decode()
         return None
 
     def all(self, timeout: float) -> list[str]:
         """Wait up to ``timeout`` seconds for a message; return all that have come, in order."""
-        messages: list[str] = []
+        return [message.decode() for message in self._hear(timeout)]
+
+    def _hear(self, timeout: float) -> list[bytes]:
+        messages: list[bytes] = []
         while self._wire.ready(0.0 if messages else timeout):
             texts = self._wire.payloads(self._head)
             if texts is not None:
-                return messages + [text.decode() for text in texts]
+                return messages + texts
             reply = self._wire.read()
             if reply[0] == b"message":
-                messages.append(reply[2].decode())
+                messages.append(reply[2])
         return messages
 
     def take(self, timeout: float, header: bytearray, data: memoryview) -> bytes | None:
