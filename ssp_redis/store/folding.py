@@ -27,7 +27,7 @@ NO_BASE = (0, 0)
 #: A base is at most about so many entries of the log behind, or one clock where that has more.
 _LAG = 1024
 #: From so many members on, one sums a table of a single share for the others at staleness 0.
-_CROWD = 6
+_CROWD = 5
 #: Seconds to wait for the sum of such a table.
 _PATIENCE = 0.02
 #: A share that costs more values than this is worth waiting for its owner's base.
