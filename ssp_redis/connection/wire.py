@@ -416,7 +416,8 @@ class Wire:
             if not targets:
                 return True
             targets[0] = targets[0][got:]
-            self._pace()
+            if self._deadline is not None:
+                self._pace()
             got = self._socket.recvmsg_into(targets, 0, self._flags)[0]
             if not got:
                 raise ConnectionError(f"{self.label} closed the connection")

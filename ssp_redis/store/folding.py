@@ -66,17 +66,23 @@ class Folder:
             self._members_of = (store.epoch, store.membership)
         return self._members
 
-    def _mine(self, share: int, clock: int) -> bool:
-        """Is it mine to fold this share now? Its owner's, or, while that is late, one of those who are not."""
+    def _mine(self, view: View, clock: int) -> list[int]:
+        """The shares that are mine to fold now: an owner's, or, while that is late, one of those who are not."""
         members, me = self.members(), self._store.host.caller.worker
         if me not in members:
-            return False  # evicted, and not told so yet
-        owner = members[share % len(members)]
-        if owner == me or self.ticked.get(owner, 0) >= clock:
-            return owner == me
-        late = self._late(clock)
-        punctual = [member for member in members if member not in late]
-        return punctual[share % len(punctual)] == me
+            return []  # evicted, and not told so yet
+        mine: list[int] = []
+        punctual: list[str] = []
+        for share in range(view.layout.shares):
+            folder = members[share % len(members)]
+            if folder != me and self.ticked.get(folder, 0) < clock:
+                if not punctual:
+                    late = self._late(clock)
+                    punctual = [member for member in members if member not in late]
+                folder = punctual[share % len(punctual)]
+            if folder == me:
+                mine.append(share)
+        return mine
 
     def _late(self, clock: int) -> list[str]:
         """The others that have not ticked to that clock yet."""
@@ -115,7 +121,7 @@ class Folder:
                 learn = True
         if learn or self._ear is None:
             store.host.run(store.learn)
-        mine = [share for share in range(layout.shares) if self._mine(share, clock if together else 0)]
+        mine = self._mine(view, clock if together else 0)
         if together and len(self.members()) == 2:
             # what the other has pushed is no more than what it would publish, so nobody waits for that
             store.bring(view, range(layout.shares), learn=False)
@@ -182,10 +188,18 @@ class Folder:
     def _await(self, view: View, shares: list[int], end: int) -> None:
         """Let the owners publish their shares up to ``end``, where that is cheaper than summing them here."""
         names = view.layout.names
+        known: dict[tuple[int, int], bool] = {}
+
+        def dear(share: int, base: int) -> bool:
+            alike = (view.versions[share], base)  # as most shares are
+            if alike not in known:
+                known[alike] = self._dear(view, share, base, end)
+            return known[alike]
+
         waited = {
             share: base
             for share in shares
-            if self._trust.given(names[share]) and self._dear(view, share, base := self.base(view, share), end)
+            if self._trust.given(names[share]) and dear(share, base := self.base(view, share))
         }
         self._trust.turn()
         deadline = time.monotonic() + min(_MOST, _LEAST + 8 * self._round)
@@ -202,14 +216,14 @@ class Folder:
             lacking = {
                 share: base
                 for share, before in lacking.items()
-                if (base := self.base(view, share)) == before or self._dear(view, share, base, end)
+                if (base := self.base(view, share)) == before or dear(share, base)
             }
         for share in waited:
             self._trust.came(names[share])
 
     def _dear(self, view: View, share: int, base: int, end: int) -> bool:
         """Is it cheaper to wait for a share's next base than to go on from this one?"""
-        if base >= end or self._behind(view, share, end) <= 2:
+        if base >= end or len(view.lacking(self._store.log, base, end) or ()) <= 2:
             return False
         return view.cost(share, self._store.log, end, base, self._store.host.caller.incarnation) > _WORTH
 
@@ -255,10 +269,11 @@ class Folder:
         scene = (store.epoch, store.membership, len(store.views))
         for view in list(store.views.values()):
             due = self._due(view)
-            if any(not self._owns(share) for share in due):
+            owned = self._owned(view)
+            if not set(due) <= set(owned):
                 # before doing another's work: has it been done meanwhile?
                 self.listen(0.0)
-                if any(not self._owns(share) for share in self._due(view)):
+                if not set(self._due(view)) <= set(owned):
                     store.host.run(store.learn)
                 due = self._due(view)
             if due:
@@ -273,13 +288,15 @@ class Folder:
 
     def _limits(self, view: View) -> list[int]:
         """The length of the log from which on each share is to be folded here."""
-        members = len(self.members())
-        lag = max(1, members, min(members * view.layout.slots // 2, _LAG))
-        return [self.base(view, share) + (lag if self._owns(share) else 2 * lag) for share in range(view.layout.shares)]
+        count = len(self.members())
+        lag = max(1, count, min(count * view.layout.slots // 2, _LAG))
+        owned = self._owned(view)
+        return [self.base(view, share) + (lag if share in owned else 2 * lag) for share in range(view.layout.shares)]
 
-    def _owns(self, share: int) -> bool:
-        members = self.members()
-        return bool(members) and members[share % len(members)] == self._store.host.caller.worker
+    def _owned(self, view: View) -> range:
+        """The shares that are mine by the order of the members."""
+        members, me = self.members(), self._store.host.caller.worker
+        return range(members.index(me), view.layout.shares, len(members)) if me in members else range(0)
 
     @property
     def idles(self) -> bool:
@@ -303,7 +320,7 @@ class Folder:
             return False
         self._idle_end = (store.log.end, long)
         for view in self._large():
-            mine = [share for share in range(view.layout.shares) if self._mine(share, clock)]
+            mine = self._mine(view, clock)
             store.bring(view, mine, learn=False)
             if not long:
                 continue

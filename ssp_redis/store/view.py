@@ -291,9 +291,13 @@ class View:
     ) -> list[Fetch | Step]:
         """What to get and add to bring shares to the versions ``ends``, the cheaper way, in order."""
         work: list[Fetch | Step] = []
+        ways: dict[tuple[int, int, int], tuple[bool, list[Tag]]] = {}
         for share, end in ends.items():
             base, generation = bases[self.layout.names[share]]
-            anew, tags = self._way(share, log, end, base, incarnation)
+            alike = (self.versions[share], base, end)  # as most shares are
+            if alike not in ways:
+                ways[alike] = self._way(share, log, end, base, incarnation)
+            anew, tags = ways[alike]
             if not work and (anew or tags):
                 self._change()
             if anew:
@@ -411,7 +415,11 @@ class View:
 
     def _ask_base(self, block: int, generation: int) -> bytes:
         """The command that gets a block of a base."""
-        return command("GET", self.keys.base(self.layout.number, block, generation))
+        named = (block, generation % 2)
+        question = self._questions.get(named)
+        if question is None:
+            question = self._remember(named, command("GET", self.keys.base(self.layout.number, block, generation)))
+        return question
 
     def _add_inline(self, tag: Tag) -> bool:
         """Add the delta that the tag itself holds; False when it is not one of this table."""
