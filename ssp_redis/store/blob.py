@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def delta_header(block: Block, incarnation: int, clock: int, ring: int, slot: in
 
 def delta_front(block: Block) -> bytes:
     """What the headers of all deltas of a block begin with; :func:`delta_rest` is what follows."""
-    return delta_header(block, 0, 0, 0, 0)[: -_REST.size]
+    return _front(block, _DELTA)
 
 
 def delta_rest(incarnation: int, clock: int, ring: int, slot: int) -> bytes:
@@ -81,11 +82,10 @@ def base_header(block: Block, generation: int, version: int, epoch: int) -> byte
 
 def base_version(header: bytes, block: Block, generation: int, epoch: int) -> int | None:
     """The version that the header of that generation's base states; None: it is another, or of a later epoch."""
-    try:
-        _, b, c, _ = _HEADER.unpack(header)[8:]
-    except struct.error:
+    if len(header) != HEADER_SIZE or header[: -_REST.size] != _front(block, _BASE):
         return None
-    return b if c <= epoch and header == base_header(block, generation, b, c) else None
+    a, b, c, d = _REST.unpack_from(header, HEADER_SIZE - _REST.size)
+    return int(b) if a == generation and c <= epoch and not d else None
 
 
 def is_base(header: bytes, block: Block, generation: int, epoch: int) -> bool:
@@ -129,6 +129,11 @@ def rows_base(header: bytes, block: Block, epoch: int) -> tuple[int, int] | None
     except struct.error:
         return None
     return (b, a) if c <= epoch and header == rows_header(block, a, b, c) else None
+
+
+@lru_cache(4096)
+def _front(block: Block, kind: int) -> bytes:
+    return _pack(block, kind, 0, 0, 0)[: -_REST.size]
 
 
 def _pack(block: Block, kind: int, a: int, b: int, c: int, d: int = 0) -> bytes:

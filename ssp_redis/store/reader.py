@@ -284,8 +284,8 @@ class Reader:
             if least is not None:
                 for share in shares:
                     ends[share], owned[share] = self._goal(view, share, end, least)
-            work = view.plan(ends, self.log, bases, self.epoch, incarnation)
-            done = view.bring(wire, ends, work)
+            work = view.plan(ends, self.log, bases, incarnation)
+            done = view.bring(wire, ends, work, self.epoch)
             for share in shares:
                 view.owned[share] = owned[share]
             return done

@@ -34,20 +34,31 @@ _AT_ONCE = 32
 _WINDOW = (4 << 20) + (1 << 16)
 
 
-@dataclass
-class Fetch:
-    """One value to get; ``use`` does with it what is to be done, or returns False when it is not the right one."""
+class Fetch(NamedTuple):
+    """A block to get: of a base, which takes the place of what the master has, or of a delta, which is added to it."""
 
     #: The command that asks for it.
     question: bytes
-    size: int
-    target: memoryview
-    use: Callable[[bytes], bool]
     share: int
+    block: int
+    #: Of the base.
+    generation: int
+    #: The header of the delta; b"": it is a base.
+    delta: bytes = b""
 
 
-@dataclass
-class Step:
+class _Place(NamedTuple):
+    """A block in memory: what the master has of it, and where its deltas arrive, each as numbers and as bytes."""
+
+    part: Array
+    bytes: memoryview
+    delta: Array
+    incoming: memoryview
+    #: About so many bytes are on their way when it is asked for.
+    size: int
+
+
+class Step(NamedTuple):
     """A delta to add without any traffic, in its turn; ``use`` returns False when it is not the right one."""
 
     use: Callable[[], bool]
@@ -114,6 +125,8 @@ class View:
         #: Of deltas that are held, the length of the log with their tick.
         self._ends: dict[int, int] = {}
         self.scratch = np.empty(self.layout.extent(0).stop, self.layout.stored)
+        #: The blocks in memory, cut as :attr:`_places` has them.
+        self._cut: list[_Place] | None = None
         #: Of a small table, where deltas arrive, and that memory for so many at once.
         self._arriving: list[tuple[bytearray, Array]] = []
         self._values: dict[int, Values] = {}
@@ -217,7 +230,7 @@ class View:
         self._laid = None
         if self._shown is not None:
             if self._shown() is not None:
-                self.master = self.master.copy()
+                self.master, self._cut = self.master.copy(), None
             self._shown = None
 
     def _lay(self, last: list[Array]) -> Array:
@@ -287,7 +300,7 @@ class View:
     # -- bringing the master forward ---------------------------------------------------------------------------------
 
     def plan(
-        self, ends: dict[int, int], log: Log, bases: dict[str, tuple[int, int]], epoch: int, incarnation: int
+        self, ends: dict[int, int], log: Log, bases: dict[str, tuple[int, int]], incarnation: int
     ) -> list[Fetch | Step]:
         """What to get and add to bring shares to the versions ``ends``, the cheaper way, in order."""
         work: list[Fetch | Step] = []
@@ -301,7 +314,7 @@ class View:
             if not work and (anew or tags):
                 self._change()
             if anew:
-                work += self._base(share, generation, epoch)
+                work += self._base(share, generation)
             for tag in tags:
                 work += self._delta(share, tag, incarnation)
         return work
@@ -464,60 +477,36 @@ class View:
         """Does this delta have to be fetched?"""
         return bool(self._foreign([tag], incarnation))
 
-    def _mine(self, tag: Tag, incarnation: int) -> bool:
-        return tag.incarnation == incarnation and tag.clock in self.held
-
-    def _base(self, share: int, generation: int, epoch: int) -> list[Fetch | Step]:
-        work: list[Fetch | Step] = []
-        for block in self.layout.blocks_of(share):
-            what = self.layout.block(block)
-            part = self.master[self.layout.extent(block)]
-            work.append(
-                Fetch(
-                    self._ask_base(block, generation),
-                    part.nbytes,
-                    as_bytes(part),
-                    lambda header, what=what: is_base(header, what, generation, epoch),  # type: ignore[misc]
-                    share,
-                )
-            )
-        return work
+    def _base(self, share: int, generation: int) -> list[Fetch | Step]:
+        return [
+            Fetch(self._ask_base(block, generation), share, block, generation) for block in self.layout.blocks_of(share)
+        ]
 
     def _delta(self, share: int, tag: Tag, incarnation: int) -> list[Fetch | Step]:
-        work: list[Fetch | Step] = []
-        number = self.layout.number
-        mine = self._mine(tag, incarnation)
-        if number in tag.values and not mine:
+        number, blocks = self.layout.number, self.layout.blocks_of(share)
+        if tag.incarnation == incarnation and tag.clock in self.held:
+            delta = self.held[tag.clock]
+            return [Step(lambda: self._add_held(delta, blocks), share)]
+        if number in tag.values:
             return [Step(lambda: self._add_inline(tag), share)]
-        rest = b"" if mine else delta_rest(tag.incarnation, tag.clock, tag.number, tag.slots[number])
-        for block in self.layout.blocks_of(share):
-            extent = self.layout.extent(block)
-            part = self.master[extent]
-            if mine:
-                work.append(Step(lambda part=part, delta=self.held[tag.clock][extent]: _add(part, delta), share))  # type: ignore[misc]
-                continue
-            expected = self._fronts[block] + rest
-            delta = self.scratch[: part.size]
-            work.append(
-                Fetch(
-                    self._question(tag, block),
-                    part.nbytes,
-                    as_bytes(delta),
-                    lambda header, expected=expected, part=part, delta=delta: (  # type: ignore[misc]
-                        header == expected and _add(part, delta)
-                    ),
-                    share,
-                )
-            )
-        return work
+        rest = delta_rest(tag.incarnation, tag.clock, tag.number, tag.slots[number])
+        return [Fetch(self._question(tag, block), share, block, -1, self._fronts[block] + rest) for block in blocks]
 
-    def bring(self, wire: Wire, ends: dict[int, int], work: list[Fetch | Step]) -> bool:
+    def _add_held(self, delta: Array, blocks: range) -> bool:
+        """Add an own delta."""
+        for block in blocks:
+            part = self._places[block].part
+            part += delta[self.layout.extent(block)]
+        return True
+
+    def bring(self, wire: Wire, ends: dict[int, int], work: list[Fetch | Step], epoch: int) -> bool:
         """Carry out a plan. False when a value was missing or foreign: that share starts again from its base."""
         for item in work:
             # until all of it is in, it is nothing: an interruption leaves no half sum that could be taken for one
             self.versions[item.share] = -1
         bad: set[int] = set()
         header = bytearray(HEADER_SIZE)
+        before, places = memoryview(header), self._places
         fetches = [item for item in work if isinstance(item, Fetch)]
         sent, outstanding = 0, 0
         for item in work:
@@ -525,20 +514,40 @@ class View:
                 if item.share not in bad and not item.use():
                     bad.add(item.share)
                 continue
-            batch: list[bytes] = []
-            while sent < len(fetches) and (outstanding == 0 or outstanding + fetches[sent].size + 128 <= _WINDOW):
-                batch.append(fetches[sent].question)
-                outstanding += fetches[sent].size + 128
-                sent += 1
-            if batch:
+            if not outstanding or (sent < len(fetches) and outstanding + places[fetches[sent].block].size <= _WINDOW):
+                batch: list[bytes] = []
+                while sent < len(fetches) and (not batch or outstanding + places[fetches[sent].block].size <= _WINDOW):
+                    batch.append(fetches[sent].question)
+                    outstanding += places[fetches[sent].block].size
+                    sent += 1
                 wire.send(b"".join(batch))
-            arrived = wire.read_into(memoryview(header), item.target)
-            outstanding -= item.size + 128
-            if item.share not in bad and not (arrived and item.use(bytes(header))):
+            place = places[item.block]
+            arrived = wire.read_into(before, place.incoming if item.delta else place.bytes)
+            outstanding -= place.size
+            if item.share in bad:
+                continue
+            if item.delta:
+                right = arrived and header == item.delta
+                if right:
+                    np.add(place.part, place.delta, out=place.part)
+            else:
+                right = arrived and is_base(bytes(header), self.layout.block(item.block), item.generation, epoch)
+            if not right:
                 bad.add(item.share)
         for share, end in ends.items():
             self.versions[share] = -1 if share in bad else end
         return not bad
+
+    @property
+    def _places(self) -> list[_Place]:
+        if self._cut is None:
+            parts = [self.master[self.layout.extent(block)] for block in range(self.layout.blocks)]
+            deltas = [self.scratch[: part.size] for part in parts]
+            self._cut = [
+                _Place(part, as_bytes(part), delta, as_bytes(delta), part.nbytes + 2 * HEADER_SIZE)
+                for part, delta in zip(parts, deltas, strict=True)
+            ]
+        return self._cut
 
     def settle(self) -> None:
         """What all shares of the master hold of the own deltas need not be held any longer."""
