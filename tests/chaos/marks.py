@@ -20,7 +20,7 @@ LIVES = 8
 _DIGITS = 31
 _ROWS, _COLUMNS = 320, 1024
 #: Rows of the large table that every delta adds 1 to, in both of its blocks.
-_BAND = slice(200, 280)
+_BAND = slice(200, 270)
 TABLES = ("tiny", "small", "large", "sparse")
 #: Often enough there is nothing to push before a tick, or only what the tick carries itself.
 _ODDS = {"tiny": 0.6, "small": 0.5, "large": 0.15, "sparse": 0.3}
@@ -41,6 +41,10 @@ class Marks:
         rng = random.Random(f"{self.seed} {worker} {clock}")
         return [table for table in TABLES if rng.random() < _ODDS[table]]
 
+    def _digits(self, worker: int, clock: int) -> int:
+        """The element of the tiny table for a worker's clock."""
+        return worker * (self.clocks // _DIGITS + 1) + clock // _DIGITS
+
     @property
     def _shape(self) -> tuple[int, int, int]:
         return self.workers, LIVES, self.clocks + 1
@@ -60,7 +64,7 @@ class Marks:
         for name in self.touched(worker, clock):
             if name == "tiny":
                 delta = np.zeros(8, np.int64)
-                delta[2 * worker + clock // _DIGITS] = 4 ** (clock % _DIGITS)
+                delta[self._digits(worker, clock)] = 4 ** (clock % _DIGITS)
                 tables[name].inc(delta)
             elif name == "small":
                 small = np.zeros(self._shape, np.int32)
@@ -86,7 +90,7 @@ class Marks:
             tiny = np.zeros((self.workers, self.clocks + 1), np.int64)
             for worker in range(self.workers):
                 for clock in range(self.clocks + 1):
-                    tiny[worker, clock] = int(value[2 * worker + clock // _DIGITS]) // 4 ** (clock % _DIGITS) % 4
+                    tiny[worker, clock] = int(value[self._digits(worker, clock)]) // 4 ** (clock % _DIGITS) % 4
             return tiny
         if table == "small":
             return value.astype(np.int64)

@@ -144,7 +144,7 @@ _PATTERN = [
 _EVERY = tuple(phase for phase in PHASES if phase != "leaving")
 _ENDS = [(kind, phase) for kind in _KINDS_OF["end"] for phase in PHASES]
 #: Other settings of the job (see ``schedule``).
-VARIANTS = ("", "reproducible", "flush")
+VARIANTS = ("", "reproducible", "flush", "crowd")
 #: Of so many seeds in a row, in how many the job's state is lost at last; in the others workers leave in faults.
 _TURN, _LOSING = 9, 5
 #: After these another process goes on under the id.
@@ -185,6 +185,8 @@ def schedule(seed: int, variant: str = "") -> Schedule:
     usual = _usual(seed)
     if variant == "reproducible":
         return replace(usual, staleness=0, reproducible=True)
+    if variant == "crowd":
+        return replace(usual, staleness=0, workers=6)  # the others meet no faults of their own
     if variant == "flush":
         rng = random.Random(f"flush {seed}")
         staleness = rng.choice((1, 3)) if seed % 8 else math.inf
