@@ -12,8 +12,8 @@ class Values:
 
     def __init__(self, headers: Sequence[bytearray], data: Sequence[memoryview]) -> None:
         self._headers, self._data = headers, data
-        length = len(headers[0]) + data[0].nbytes
-        head = b"$%d\r\n" % length
+        size = len(headers[0]) + data[0].nbytes
+        head = b"$%d\r\n" % size
         #: What has to stand before each of them, and what has come there.
         self.heads = [b"*%d\r\n%b" % (len(data), head), *[head] * (len(data) - 1)]
         self.came = [bytearray(len(head)) for head in self.heads]
@@ -22,7 +22,8 @@ class Values:
         for came, header, part in zip(self.came, headers, data, strict=True):
             self.parts += (memoryview(came), memoryview(header), part, memoryview(bytearray(2)))
         self.size = sum(part.nbytes for part in self.parts)
-        self._step = len(head) + length + 2
+        #: Bytes from the end of a head to the next one.
+        self._step = size + 2
 
     def right(self, got: int) -> bool:
         """Do the first bytes of the reply say that it is as expected? Only then is it safe to wait for the rest."""
@@ -31,9 +32,7 @@ class Values:
                 return came[:got] == head[:got]
             if came != head:
                 return False
-            got -= self._step + len(head) - len(self.heads[-1])
-            if got <= 0:
-                return True
+            got = max(0, got - len(head) - self._step)
         return True
 
     def rest(self, got: int) -> list[memoryview]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..connection import Values, Wire, command
+from ..connection import Values, Wire, command, encode
 from ..keys import StoreKeys
 from . import passes
 from .blob import HEADER_SIZE, delta_front, delta_rest, is_base
@@ -26,8 +26,9 @@ from .past import reached
 Array = NDArray[Any]
 #: Of a table that is pushed and not read, a process holds so many bytes of own deltas, and so many deltas.
 _HELD, _MOST_HELD = 16 << 20, 4096
-#: Of so many slots it is remembered how they are asked for.
-_QUESTIONS = 4096
+#: Of so many slots the keys are remembered.
+_KEYS = 4096
+_GET = b"*2\r\n$3\r\nGET\r\n"
 #: Of so many slots of a small table deltas are asked for at once.
 _AT_ONCE = 32
 #: How many bytes of values may be on their way at once.
@@ -130,9 +131,9 @@ class View:
         #: Of a small table, where deltas arrive, and that memory for so many at once.
         self._arriving: list[tuple[bytearray, Array]] = []
         self._values: dict[int, Values] = {}
-        #: What deltas' headers begin with, by block, and how slots are asked for.
+        #: What deltas' headers begin with, by block, and the keys of slots, as words of commands.
         self._fronts = [delta_front(self.layout.block(block)) for block in range(self.layout.blocks)]
-        self._questions: dict[tuple[object, ...], bytes] = {}
+        self._slots: dict[tuple[int, int, int, int], bytes] = {}
         self.versions = [-1] * self.layout.shares
         self.owned = [0] * self.layout.shares
 
@@ -394,12 +395,7 @@ class View:
                 self._arriving.append((bytearray(HEADER_SIZE), np.empty_like(self.master)))
             headers, deltas = zip(*self._arriving[:count], strict=True)
             values = self._values[count] = Values(headers, [as_bytes(delta) for delta in deltas])
-        named = tuple([(tag.incarnation, tag.number, tag.slots[number]) for tag in tags])
-        question = self._questions.get(named)
-        if question is None:
-            keys = [self.keys.slot(number, 0, tag.ring, tag.slots[number]) for tag in tags]
-            question = self._remember(named, command("MGET", *keys))
-        wire.send(question)
+        wire.send(b"".join([b"*%d\r\n$4\r\nMGET\r\n" % (count + 1), *[self._slot(tag, 0) for tag in tags]]))
         if not wire.read_values(values):
             return []
         found: list[Array] = []
@@ -410,29 +406,20 @@ class View:
         found.reverse()
         return found
 
-    def _question(self, tag: Tag, block: int) -> bytes:
-        """The command that gets a block of the slot which the tag names."""
+    def _slot(self, tag: Tag, block: int) -> bytes:
+        """The key of a block of the slot that the tag names, as a word of a command."""
         slot = tag.slots[self.layout.number]
         named = (block, tag.incarnation, tag.number, slot)
-        question = self._questions.get(named)
-        if question is None:
-            key = self.keys.slot(self.layout.number, block, tag.ring, slot)
-            question = self._remember(named, command("GET", key))
-        return question
-
-    def _remember(self, named: tuple[object, ...], question: bytes) -> bytes:
-        if len(self._questions) > _QUESTIONS:
-            self._questions.clear()
-        self._questions[named] = question
-        return question
+        word = self._slots.get(named)
+        if word is None:
+            if len(self._slots) > _KEYS:
+                self._slots.clear()
+            word = self._slots[named] = encode((self.keys.slot(self.layout.number, block, tag.ring, slot),))
+        return word
 
     def _ask_base(self, block: int, generation: int) -> bytes:
         """The command that gets a block of a base."""
-        named = (block, generation % 2)
-        question = self._questions.get(named)
-        if question is None:
-            question = self._remember(named, command("GET", self.keys.base(self.layout.number, block, generation)))
-        return question
+        return command("GET", self.keys.base(self.layout.number, block, generation))
 
     def _add_inline(self, tag: Tag) -> bool:
         """Add the delta that the tag itself holds; False when it is not one of this table."""
@@ -490,7 +477,7 @@ class View:
         if number in tag.values:
             return [Step(lambda: self._add_inline(tag), share)]
         rest = delta_rest(tag.incarnation, tag.clock, tag.number, tag.slots[number])
-        return [Fetch(self._question(tag, block), share, block, -1, self._fronts[block] + rest) for block in blocks]
+        return [Fetch(_GET + self._slot(tag, block), share, block, -1, self._fronts[block] + rest) for block in blocks]
 
     def _add_held(self, delta: Array, blocks: range) -> bool:
         """Add an own delta."""
