@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from .connection import Endpoint, encode
 
+#: Seconds in which the rest of a message has to come.
+_REST = 0.25
+
 
 class Subscriber:
     """Subscribed from the moment the constructor returns: the server has confirmed it.
@@ -59,14 +62,30 @@ class Subscriber:
 
         Returns None if it is of exactly the size of ``header`` and ``data``, and in their memory; any other as it is,
         and b"" when none has come.
+
+        Raises:
+            OSError: the connection was lost, or what had begun to come did not go on.
         """
         if not self._wire.ready(timeout):
             return b""
+        self._wire.hurry(max(timeout, _REST))
         reply = self._wire.read_message(self._head, memoryview(header), data)
+        self._wire.hurry(None)
         if reply is None:
             return None
         payload: bytes = reply[2] if reply[0] == b"message" else b""
         return payload
+
+    def drain(self) -> None:
+        """Let go of all that has come.
+
+        Raises:
+            OSError: as :meth:`take`.
+        """
+        self._wire.hurry(_REST)
+        while self._hear(0.0):
+            pass
+        self._wire.hurry(None)
 
     def close(self) -> None:
         """Stop listening."""

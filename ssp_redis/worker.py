@@ -317,8 +317,9 @@ class Worker:
         if not clock.admitted:
             if clock.ahead:
                 self._commit()  # others may be waiting for what is unflushed
-            if self._store is not None and not clock.admitted:
-                self._fold_while_waiting(self._store, deadline)
+            store = self._store
+            if store is not None and store.folder.idles and not clock.admitted:
+                self._fold_while_waiting(store, deadline)
                 clock.waits.waits += clock.admitted  # else it is counted below
         clock.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         self._idled = clock.waits.seconds - before

@@ -100,6 +100,8 @@ class Pair:
         self._moving.set()
         #: Nothing reaches the client any more.
         self.muted = False
+        #: That begins, instead of the cut, when what is left has got through.
+        self._stalls = False
         for pump in (self._up, self._down):
             threading.Thread(target=pump, daemon=True).start()
 
@@ -134,6 +136,10 @@ class Pair:
     def cut_after(self, *, up: int | None = None, down: int | None = None) -> None:
         """Cut once so many more bytes got through to the server, or to the client."""
         self._left = [up, down]
+
+    def stall_after(self, *, down: int) -> None:
+        """Once so many more bytes got through to the client nothing does any more, and nothing is closed."""
+        self._left[1], self._stalls = down, True
 
     def _within(self, direction: int, chunk: bytes) -> bytes:
         """What of ``chunk`` gets through before the cut."""
@@ -188,7 +194,9 @@ class Pair:
                 if not self.muted and part:
                     self._client.sendall(part)
                 if len(part) < len(chunk):
-                    break
+                    if not self._stalls:
+                        break
+                    self.muted = True
         if not self._late:
             self.close()
 

@@ -26,7 +26,7 @@ from .view import View
 NO_BASE = (0, 0)
 #: A base is at most about so many entries of the log behind, or one clock where that has more.
 _LAG = 1024
-#: From so many members on, one sums a table of a single share for the others at staleness 0.
+#: From so many members on, one sums a table of a single share for the others at staleness 0, and says a small one.
 _CROWD = 5
 #: Seconds to wait for the sum of such a table.
 _PATIENCE = 0.02
@@ -109,11 +109,12 @@ class Folder:
             return
         together = least is None
         if layout.shares == 1:
-            if together and not layout.inline and len(self.members()) >= _CROWD and not self._spread:
-                self._refresh_one(view, learn, clock)
-            else:
+            if layout.inline or not together or len(self.members()) < _CROWD:
                 store.refresh(view, learn)
-            return
+                return
+            if layout.small and not self._spread:
+                self._refresh_said(view, learn, clock)
+                return
         if self._ear is None and least != -1:
             # subscribed first, then read: a base is in the answer, or is announced
             with contextlib.suppress(OSError, ReplyError):  # deaf, it sums by itself what others might have summed
@@ -151,8 +152,8 @@ class Folder:
         """Does what is published go to many servers? A cluster sends it to each of its nodes."""
         return self._store.host.endpoint.kind == "cluster"
 
-    def _refresh_one(self, view: View, learn: bool, clock: int) -> None:
-        """Of a table of one share, all read the same: who completed the clock sums it while the others wake up."""
+    def _refresh_said(self, view: View, learn: bool, clock: int) -> None:
+        """Of a small table, all read the same: who completed the clock sums it while the others wake up."""
         store = self._store
         self.sums.listen()
         if learn:
@@ -163,13 +164,14 @@ class Folder:
             self.sums.say(view)
             return
         name = view.layout.names[0]
-        awaited = worker and version == store.horizon() and self._trust.given(name)
+        given = self._trust.given(name)
         self._trust.turn()
-        if awaited:
-            if self.sums.hear(view, version, _PATIENCE):
+        if worker and version == store.horizon():
+            if self.sums.hear(view, version, _PATIENCE if given else 0.0):
                 self._trust.came(name)
                 return
-            self._trust.late(name)
+            if given:
+                self._trust.late(name)
         store.refresh(view, learn=False)
 
     def _completer(self, clock: int) -> tuple[str, int]:

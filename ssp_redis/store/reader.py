@@ -274,7 +274,7 @@ class Reader:
         def attempt(wire: Wire) -> bool:
             nonlocal learn
             ask, learn = learn, True  # if it has to be done again, then with what the log says by then
-            end, bases = self._reach(wire, view, shares, names, ask)
+            end, bases = self._reach(wire, view, shares, names, ask, tries.stuck)
             incarnation = self.host.caller.incarnation
             if view.layout.small:
                 done = view.bring_small(wire, self.log, end, bases, self.epoch, incarnation)
@@ -302,9 +302,14 @@ class Reader:
         )
 
     def _reach(
-        self, wire: Wire, view: View, shares: Sequence[int], names: list[str], learn: bool
+        self, wire: Wire, view: View, shares: Sequence[int], names: list[str], learn: bool, beyond: bool
     ) -> tuple[int, dict[str, tuple[int, int]]]:
-        """The version that shares are to be brought to, and the bases to start from, having read the log if need be."""
+        """The version that shares are to be brought to, and the bases to start from, having read the log if need be.
+
+        Args:
+            beyond: start from bases beyond the horizon too. Where staleness was another when they were written, the
+                deltas after the bases before them may be gone.
+        """
         if learn or not self.log.known or self.epoch != self.host.caller.epoch:
             self.learn(wire)
         horizon, bases = self.horizon(), self.bases
@@ -315,13 +320,13 @@ class Reader:
                 break
         if not all(name in bases for name in names):
             raise StateLost(f"table {view.layout.name}: its bases are gone from the server")
-        bases = self._readable(wire, view, shares, horizon)
+        bases = self.bases if beyond else self._readable(wire, view, shares, horizon)
         held = [max(view.versions[share], bases[name][0]) for share, name in zip(shares, names, strict=True)]
         if held and min(held) < self.log.start:
             self.log.clear()
             self.learn(wire)
             horizon = self.horizon()
-            bases = self._readable(wire, view, shares, horizon)
+            bases = self.bases if beyond else self._readable(wire, view, shares, horizon)
         # further only where staleness was another before
         return max([horizon, *held]), bases
 

@@ -17,10 +17,12 @@ from .blob import HEADER_SIZE, sum_header, table_of
 from .making import Writer
 from .view import View, as_bytes
 
-#: An ear that nobody has used for so many clocks is closed: what it would hear piles up in the server.
-EVERY = 64
-#: Of so many tables what was heard is kept until it is read.
-_KEPT = 16
+#: Clocks after which an ear is emptied, or closed if nobody has used it: what it does not hear piles up in the server.
+EVERY = 16
+#: Clocks after which it is tried again to listen, where that was refused.
+_AGAIN = 256
+#: Of what was heard and is not read yet, so many bytes are kept.
+_KEPT = 4 << 20
 
 
 class Sums:
@@ -29,22 +31,32 @@ class Sums:
     def __init__(self, store: Writer) -> None:
         self._store = store
         self._ear: Subscriber | None = None
-        #: The last clock at which somebody listened.
-        self._read_at = 0
+        #: The last clock at which somebody listened, and the first at which it is worth trying to.
+        self._read_at = self._again_at = 0
         #: Of tables that nobody has read yet: what was heard last.
         self._heard: dict[int, bytes] = {}
 
     def listen(self) -> None:
         """Hear what is said from now on."""
         self._read_at = self._store.host.local
-        if self._ear is None:
-            with contextlib.suppress(OSError, ReplyError):  # deaf, it sums by itself
+        if self._ear is None and self._read_at >= self._again_at:
+            try:
                 self._ear = Subscriber(self._store.host.endpoint, self._store.keys.sums)
+            except (OSError, ReplyError):
+                self._again_at = self._read_at + _AGAIN  # deaf, it sums by itself
 
     def rest(self) -> None:
-        """Stop listening, if nobody has listened for long."""
+        """Between two clocks: stop listening, if nobody has listened for long; else let go of what nobody waited for.
+
+        Who completes every clock hears what it says, and never waits for it.
+        """
         if self._store.host.local - self._read_at >= EVERY:
             self.close()
+        elif self._ear is not None:
+            try:
+                self._ear.drain()
+            except (OSError, ReplyError):
+                self.close()
 
     def close(self) -> None:
         """Stop listening."""
@@ -63,37 +75,42 @@ class Sums:
             return  # a new epoch has begun meanwhile
         head = b"*3\r\n" + encode(("PUBLISH", self._store.keys.sums)) + b"$%d\r\n" % (HEADER_SIZE + view.layout.nbytes)
         wire.send_parts((head + self._header(view, version), as_bytes(view.master), b"\r\n"))
-        wire.read()
+        with contextlib.suppress(ReplyError):  # a user without the right to: nobody needs it
+            wire.read()
 
     def hear(self, view: View, version: int, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds for the sum of the log's first ``version`` entries; it is the master then.
 
-        False: it did not come. The view is as it was.
+        False: it is not among what has come by then. The view is as it was.
         """
         if not self._known(version):
             return False
         expected, number = self._header(view, version), view.layout.number
-        found = self._heard.pop(number, b"")
-        if found[:HEADER_SIZE] == expected:
-            self._store.replace(view, version, memoryview(found)[HEADER_SIZE:])
-            return True
-        deadline, left = time.monotonic() + timeout, timeout
+        deadline = time.monotonic() + timeout
         header, incoming = bytearray(HEADER_SIZE), as_bytes(view.scratch)
-        while self._ear is not None and left >= 0:
+        come: bytes | None = self._heard.pop(number, b"")
+        while True:
+            found, values = (bytes(header), incoming) if come is None else (come[:HEADER_SIZE], come[HEADER_SIZE:])
+            if found == expected and len(values) == incoming.nbytes:
+                self._store.replace(view, version, memoryview(values))
+                return True
+            if (other := table_of(found)) not in (number, -1):
+                self._keep(other, found + values)
+            if self._ear is None:
+                return False
             try:
-                come = self._ear.take(left, header, incoming)
+                come = self._ear.take(deadline - time.monotonic(), header, incoming)
             except (OSError, ReplyError):
                 self.close()
-                break
-            if come is None:
-                if header == expected:
-                    self._store.replace(view, version, incoming)
-                    return True
-                come = bytes(header) + incoming
-            if (other := table_of(come)) != number and len(self._heard) < _KEPT:
-                self._heard[other] = come
-            left = deadline - time.monotonic()
-        return False
+                return False
+            if come == b"":
+                return False
+
+    def _keep(self, table: int, come: bytes) -> None:
+        self._heard.pop(table, None)
+        self._heard[table] = come
+        while sum(map(len, self._heard.values())) > _KEPT:
+            del self._heard[next(iter(self._heard))]  # the oldest
 
     def _known(self, version: int) -> bool:
         """Is it known here which tick a prefix of the log ends with?"""

@@ -30,3 +30,8 @@ class Tries:
         self._still += 1
         self._all += 1
         return self._still <= _STILL and self._all <= _ALL
+
+    @property
+    def stuck(self) -> bool:
+        """Have half of the tries failed, though no base has moved?"""
+        return self._still > _STILL // 2

@@ -173,6 +173,35 @@ def test_staleness_lowered_to_0(together: Callable[..., list[Worker]], url: str,
         assert (table.get() == 8).all()
 
 
+def test_who_joins_after_staleness_was_lowered_to_0_behind_the_bases(
+    together: Callable[..., list[Worker]], join: Callable[..., Worker], url: str, job: str
+) -> None:
+    """Bases went on beyond its clock, twice, and the deltas before them are overwritten."""
+    workers = together(3, staleness=3, lease=60.0)
+    ones = np.ones((64, 4096), np.float32)
+    tables = [worker.table("w", np.zeros_like(ones)) for worker in workers]
+    total = 0
+
+    def step(number: int) -> None:
+        nonlocal total
+        tables[number].inc(ones)
+        workers[number].tick(20)
+        tables[number].get()
+        total += 1
+
+    for _ in range(4):
+        for number in range(3):
+            step(number)
+    for _ in range(3):  # so that rings go round, and bases go on
+        step(1)
+        step(2)
+    workers[1].leave()
+    with Job(url, job) as outside:
+        outside.set_staleness(0)
+    value = join(3, workers=3, lease=60.0).table("w").get()
+    assert 3 * workers[0].clock <= value.min() and value.max() <= total
+
+
 def test_jobs_of_one_name_in_two_databases_do_not_mix(join: Callable[..., Worker], url: str, job: str) -> None:
     """Announcements carry tiny deltas, and channels know no databases."""
     clocks = 40

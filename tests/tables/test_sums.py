@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import redis
 from fixtures import background, in_database
+from proxy import Proxy
 from remote import eventually
 
 from ssp_redis import Job, Table, Worker
@@ -132,6 +134,124 @@ def test_what_is_not_the_sum_that_the_log_names_is_not_taken(together: Together,
         worker.wait(10)
     for worker in workers:
         assert np.allclose(worker.table("w").get(), expected(4), rtol=1e-4, atol=1e-2)
+
+
+def step(workers: list[Worker], tables: list[Table], clock: int) -> None:
+    """All add, and are admitted; the last one is who completed the clock."""
+    for worker, table in zip(workers, tables, strict=True):
+        table.inc(numbers(int(worker.id), clock))
+        worker.advance()
+    for worker in workers:
+        worker.wait(10)
+
+
+def test_over_a_connection_that_is_read_through_a_buffer(together: Together, client: redis.Redis) -> None:
+    """As one with TLS is."""
+    workers = together(MEMBERS, staleness=0)
+    tables = [worker.table("w", np.zeros(SHAPE, np.float32)) for worker in workers]
+    step(workers, tables, 0)
+    for table in reversed(tables):
+        table.get()
+    for worker in workers:
+        worker._store.folder.sums._ear._wire._flags = 0
+    for clock in (1, 2):
+        step(workers, tables, clock)
+        tables[-1].get()
+        known = gets(client)
+        assert len({table.get().tobytes() for table in tables}) == 1
+        assert gets(client) == known
+
+
+def test_tables_of_other_sizes_read_in_another_order(together: Together, client: redis.Redis) -> None:
+    workers = together(MEMBERS, staleness=0)
+    both = [[worker.table(name, np.zeros(size)) for name, size in (("a", 700), ("b", 900))] for worker in workers]
+    for clock in range(4):
+        for worker, tables in zip(workers, both, strict=True):
+            for table in tables:
+                table.inc(np.full(table.shape, 1.0 + clock))
+            worker.advance()
+        for worker in workers:
+            worker.wait(10)
+        for table in both[-1]:
+            table.get()
+        known = gets(client)
+        for tables in both[:-1]:
+            for table in reversed(tables):
+                assert (table.get() == sum(MEMBERS * (1.0 + before) for before in range(clock + 1))).all()
+        assert clock == 0 or gets(client) == known  # at first they begin to listen
+
+
+@pytest.mark.parametrize("shape", [(1, 40_000), (3, 200_000)])
+def test_a_table_of_one_share_that_is_not_small_is_not_said(
+    join: Callable[..., Worker], client: redis.Redis, shape: tuple[int, ...]
+) -> None:
+    """One that was made for one worker, or has one row."""
+    workers = [join(number, workers=1, staleness=0) for number in range(MEMBERS)]
+    tables = [worker.table("w", np.zeros(shape, np.float32)) for worker in workers]
+    assert tables[0]._view.layout.shares == 1
+    for clock in range(1, 4):
+        for worker, table in zip(workers, tables, strict=True):
+            table.inc(np.ones(shape, np.float32))
+            worker.advance()
+        for worker in workers:
+            worker.wait(10)
+        for table in tables:
+            assert (table.get() == MEMBERS * clock).all()
+    assert client.pubsub_numsub(keys_of(workers[0]).sums)[0][1] == 0
+
+
+def test_what_is_not_waited_for_does_not_pile_up(together: Together, client: redis.Redis) -> None:
+    """Who completes the clocks reads late, so that nobody waits for it after a while; it says its sums all the same."""
+    workers = together(MEMBERS, staleness=0)
+    tables = [worker.table("w", np.zeros(SHAPE, np.float32)) for worker in workers]
+    for clock in range(40):
+        step(workers, tables, clock)
+        for table in tables:  # the last one last
+            table.get()
+    unread = [int(one["omem"]) for one in client.client_list(_type="pubsub")]
+    assert sum(unread) < 17 * tables[0].get().nbytes  # its own ear is emptied from time to time
+
+
+def test_a_message_that_does_not_go_on_is_not_waited_for(
+    join: Callable[..., Worker], together: Together, proxy: Proxy
+) -> None:
+    behind = background(join, 0, workers=MEMBERS, staleness=0, url=proxy.url)
+    joining = [background(join, number, workers=MEMBERS, staleness=0) for number in range(1, MEMBERS)]
+    workers = [future.result(20) for future in (behind, *joining)]
+    tables = [worker.table("w", np.zeros(SHAPE, np.float32)) for worker in workers]
+    for clock in range(4):
+        step(workers, tables, clock)
+        if clock == 2:
+            (ear,) = proxy.pairs(keys_of(workers[0]).sums.encode())
+            ear.stall_after(down=1000)
+        tables[-1].get()
+        begun = time.monotonic()
+        assert np.allclose(tables[0].get(), expected(clock + 1), rtol=1e-4, atol=1e-2)
+        assert time.monotonic() - begun < 2.0  # a connection's own patience is 5 s
+        for table in tables[1:]:
+            table.get()
+
+
+def test_without_the_right_to_the_channel_each_asks(
+    together: Together, client: redis.Redis, url: str, job: str
+) -> None:
+    prefix = JobKeys(job).prefix
+    client.acl_setuser(
+        f"deaf-{job}",
+        enabled=True,
+        passwords=["+secret"],
+        keys=["*"],
+        channels=[f"{prefix}min", f"{prefix}*:commits"],
+        commands=["+@all"],
+        reset=True,
+    )
+    options = f"{'&' if '?' in url else '?'}username=deaf-{job}&password=secret"
+    try:
+        workers = together(MEMBERS, staleness=0, url=url + options)
+        right(all_train(workers, 4))
+        assert gets(client)
+    finally:
+        client.acl_deluser(f"deaf-{job}")
 
 
 def test_a_lost_subscription_costs_no_more_than_the_shortcut(together: Together, client: redis.Redis) -> None:
