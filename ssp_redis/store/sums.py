@@ -19,8 +19,8 @@ from .view import View, as_bytes
 
 #: Clocks after which an ear is emptied, or closed if nobody has used it: what it does not hear piles up in the server.
 EVERY = 16
-#: Clocks after which it is tried again to listen, where that was refused.
-_AGAIN = 256
+#: Clocks after which it is tried again to listen, where that failed.
+_AGAIN = 32
 #: Of what was heard and is not read yet, so many bytes are kept.
 _KEPT = 4 << 20
 
