@@ -48,7 +48,7 @@ PLANTED = {
         "ssp_redis.Worker._fold_while_waiting = lambda *words: None\n"
         "advance = ssp_redis.Worker.advance\n"
         "def deafen(self):\n"
-        "    Subscriber.all = lambda self, timeout: time.sleep(5.5) or []\n"
+        "    Subscriber.last = lambda self, timeout, run: time.sleep(5.5)\n"
         "    return advance(self)\n"
         "ssp_redis.Worker.advance = deafen",
         "and could have gone on",
