@@ -60,8 +60,8 @@ def total(first: Array, others: Sequence[Array], out: Array | None = None) -> Ar
     if out is None and not others:
         return first.copy()
     value = np.empty_like(first) if out is None else out
-    if first.size <= _PIECE:
-        np.add(first, others[0], out=value) if others else np.copyto(value, first)
+    if others and first.size <= _PIECE:
+        np.add(first, others[0], out=value)
         for other in others[1:]:
             value += other
         return value
