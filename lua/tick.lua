@@ -30,7 +30,7 @@ local others = first[1] == worker and first[4] or first[1] ~= worker and first[2
 if stored < wanted then
   if stored ~= clock then
     return '-4'
-  elseif not first[1] or append('t:' .. worker .. ':' .. ARGV[4] .. ':' .. ARGV[6] .. ':' .. ARGV[7], 'RPUSHX') == 0 then
+  elseif not first[1] or append('t:' .. worker .. ':' .. ARGV[4] .. ':' .. ARGV[6] .. ':' .. ARGV[7], true) == 0 then
     -- evicted or deleted: nobody would know who holds the min, or tags would stand where others have stood
     return '-1'
   end

@@ -26,9 +26,13 @@ local function announce(more)
 end
 
 -- Without tables nobody needs old tags. Every length is reached by one call of this, whoever calls: no multiple is missed.
--- `verb`: RPUSHX where the log must be there; it answers 0, and nothing was written, when it is not.
-local function append(text, verb)
-  length = redis.call(verb or 'RPUSH', LOG, text)
+-- `there`: the log must be; the answer is 0, and nothing was written, when it is not.
+local function append(text, there)
+  if there then
+    length = redis.call('RPUSHX', LOG, text)
+  else
+    length = redis.call('RPUSH', LOG, text)
+  end
   if length % 1024 == 0 and length >= 2048 and redis.call('HGET', CONFIG, 'tables') == '0' then
     redis.call('LTRIM', LOG, -1024, -1)
     off, length = off + length - 1024, 1024

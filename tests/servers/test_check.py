@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from clusters import Cluster
 from commands import Run
-from nodes import Node
+from nodes import Node, free_port
 from remote import eventually
 from sentinels import Watched
 
@@ -164,7 +164,7 @@ class TestCluster:
             assert [finding["name"] for finding in bad] == ["eviction"]
 
     def test_slots_without_a_node(self, server_binary: str, ssp: Run) -> None:
-        with Node(server_binary, ["--cluster-enabled", "yes", "--cluster-port", "0"]) as node:
+        with Node(server_binary, ["--cluster-enabled", "yes", "--cluster-port", str(free_port())]) as node:
             finding = ssp("check", "--url", node.url, "--json", code=1).findings["cluster"]
             assert finding["level"] == "unfit"
             assert finding["value"] == "16384 of 16384 slots have no node"
