@@ -148,6 +148,23 @@ def test_it_moves_there_and_back_many_times(cluster: Cluster, remote: Processes)
     assert crew.check()[1] == []
 
 
+def test_small_tables_of_many_members_are_not_said_to_all_nodes(cluster: Cluster) -> None:
+    """A cluster sends what is published to each of them: the owner publishes a base instead."""
+    cluster.settle()
+    clocks = 30
+
+    def run(number: int) -> bool:
+        with ssp_redis.join(cluster.url, job="six", worker=number, workers=6, staleness=0, timeout=30) as worker:
+            small, middle = (worker.table(name, np.zeros(size)) for name, size in (("s", 500), ("m", 20_000)))
+            for clock in worker.clocks(clocks):
+                for table in (small, middle):
+                    assert (table.get() == 6 * clock).all()
+                    table.inc(np.ones(table.shape))
+            return worker._store.folder.sums._ear is None  # nor did it say anything
+
+    assert all([future.result(60) for future in [background(run, number) for number in range(6)]])
+
+
 def test_a_migration_that_does_not_end_is_named(cluster: Cluster) -> None:
     with ssp_redis.join(cluster.url, job="stuck", worker=0, reconnect_timeout=0.5) as worker:
         table = worker.table("w", np.zeros(3))
