@@ -162,7 +162,7 @@ def test_small_tables_of_many_members_are_not_said_to_all_nodes(cluster: Cluster
                     table.inc(np.ones(table.shape))
             return worker._store.folder.sums._ear is None  # nor did it say anything
 
-    assert all([future.result(60) for future in [background(run, number) for number in range(6)]])
+    assert all(future.result(60) for future in [background(run, number) for number in range(6)])
 
 
 def test_a_migration_that_does_not_end_is_named(cluster: Cluster) -> None:
