@@ -274,8 +274,7 @@ class Worker:
     def _tick(self, timeout: float | None, deadline: float | None) -> None:
         self._advance(timeout)
         clock = self._clock
-        standing = clock.standing
-        if standing.stopped or not standing.admits(clock.local):
+        if not clock.admitted or clock.standing.stopped:
             try:
                 self._wait(deadline)
             except (WaitTimeout, JobStopped):
@@ -292,17 +291,17 @@ class Worker:
 
     def _advance(self, timeout: float | None) -> None:
         clock = self._clock
-        owed = clock.pending is not None or clock.local - clock.clock >= self._flush_every
+        owed = clock.pending is not None or clock.ahead >= self._flush_every
         if owed:
             self._commit()  # an interruption ended the last call half-way
         if self._half and (owed or not self._added):
             return  # that was a tick, which this one completes, or which had advanced: the same call once more
-        if not clock.standing.admits(clock.local):
+        if not clock.admitted:
             # a second tick after a timed-out wait would take the lead to s + 2
             self.wait(timeout)
         clock.usable()
         clock.local, self._half, self._added = clock.local + 1, True, False
-        if clock.local - clock.clock >= self._flush_every or not clock.admitted:
+        if clock.ahead >= self._flush_every or not clock.admitted:
             self._commit()
 
     def wait(self, timeout: float | None = None) -> None:

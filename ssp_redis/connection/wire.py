@@ -117,8 +117,7 @@ class Wire:
 
     def send(self, data: Buffer) -> None:
         """Send the bytes of one or several commands."""
-        if forks.depth != self._depth:
-            raise self._foreign()
+        self._check_process()
         try:
             if self._deadline is not None:
                 self._pace()
@@ -128,8 +127,9 @@ class Wire:
             raise
         self.bytes_out += len(data)
 
-    def _foreign(self) -> SSPError:
-        return SSPError(f"a connection of process {self._pid} was used in process {os.getpid()}: join there")
+    def _check_process(self) -> None:
+        if forks.depth != self._depth:
+            raise SSPError(f"a connection of process {self._pid} was used in process {os.getpid()}: join there")
 
     def send_set(self, key: str, header: bytes, data: memoryview) -> None:
         """Send ``SET key header+data``; large data goes from its memory to the socket."""
@@ -147,8 +147,7 @@ class Wire:
             for at in range(0, len(whole), _CHUNK):
                 self.send(whole[at : at + _CHUNK])
             return
-        if forks.depth != self._depth:
-            raise self._foreign()
+        self._check_process()
         size = sum(map(len, parts))
         self.bytes_out += size
         try:

@@ -22,8 +22,6 @@ from .sums import Sums
 from .trust import Trust
 from .view import View
 
-#: Version and generation of a base that nobody has heard of.
-NO_BASE = (0, 0)
 #: A base is at most about so many entries of the log behind, or one clock where that has more.
 _LAG = 1024
 #: From so many members on, one sums a table of a single share for the others at staleness 0, and says a small one.
@@ -91,7 +89,7 @@ class Folder:
 
     def base(self, view: View, share: int) -> int:
         """Version of a share's base, as known here."""
-        return self._store.bases.get(view.layout.names[share], NO_BASE)[0]
+        return self._store.bases.get(view.layout.names[share], (0, 0))[0]
 
     # -- reading together --------------------------------------------------------------------------------------------
 
@@ -145,7 +143,7 @@ class Folder:
     def _publish_late(self, view: View, shares: list[int]) -> None:
         """Publish those of these shares whose bases have fallen behind."""
         end = self._store.horizon()
-        self.publish(view, [share for share in shares if self._behind(view, share, end) > 2])
+        self.publish(view, [share for share in shares if self._behind(view, self.base(view, share), end) > 2])
 
     @property
     def _spread(self) -> bool:
@@ -183,9 +181,9 @@ class Folder:
                 return tag.worker, log.start + index + 1
         return "", log.end
 
-    def _behind(self, view: View, share: int, end: int) -> int:
-        """How many deltas a base does not hold."""
-        return len(view.lacking(self._store.log, self.base(view, share), end) or ())
+    def _behind(self, view: View, base: int, end: int) -> int:
+        """How many deltas a base of that version does not hold."""
+        return len(view.lacking(self._store.log, base, end) or ())
 
     def _await(self, view: View, shares: list[int], end: int) -> None:
         """Let the owners publish their shares up to ``end``, where that is cheaper than summing them here."""
@@ -225,7 +223,7 @@ class Folder:
 
     def _dear(self, view: View, share: int, base: int, end: int) -> bool:
         """Is it cheaper to wait for a share's next base than to go on from this one?"""
-        if base >= end or len(view.lacking(self._store.log, base, end) or ()) <= 2:
+        if base >= end or self._behind(view, base, end) <= 2:
             return False
         return view.cost(share, self._store.log, end, base, self._store.host.caller.incarnation) > _WORTH
 

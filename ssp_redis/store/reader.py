@@ -14,7 +14,7 @@ from .claiming import look
 from .host import Host
 from .layout import Layout
 from .log import Log, Tag
-from .past import Past, backwards
+from .past import Past, backwards, reached
 from .sparse.view import RowView
 from .tries import Tries
 from .view import Taken, View
@@ -214,8 +214,7 @@ class Reader:
         if self.epoch != epoch or self.membership != membership:
             return False
         others = self.complete if self.host.reproducible else self.others
-        enough = staleness < 0 or others is None or others >= clock - staleness
-        return enough and (staleness != 0 or self.host.clock == clock)
+        return staleness < 0 or (reached(others, clock - staleness) and (staleness > 0 or self.host.clock == clock))
 
     def moment(self) -> Taken:
         """The moment that a view shows which goes up to the horizon.

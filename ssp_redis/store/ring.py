@@ -39,10 +39,10 @@ class Ring:
 
     def needs(self, table: int, slots: int) -> int:
         """The version that every base of the table must have reached before that slot may be overwritten."""
-        return self._taken.get((table, self._next.get(table, 0) % slots), 0)
+        return self._taken.get((table, self.slot(table, slots)), 0)
 
     def take(self, table: int, slots: int, version: int) -> None:
         """The slot was pushed; its tag is among the first ``version`` entries of the log."""
-        slot = self._next.get(table, 0) % slots
+        slot = self.slot(table, slots)
         self._taken[table, slot] = version
         self._next[table] = slot + 1

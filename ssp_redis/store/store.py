@@ -9,7 +9,7 @@ from ..errors import Loss, ServerRefused
 from ..joining import read_records
 from ..keys import JobKeys
 from . import sweep
-from .folding import NO_BASE, Folder
+from .folding import Folder
 from .host import Host
 from .log import Tag
 from .making import Writer, create
@@ -70,11 +70,8 @@ class Store(Writer):
         """
         if self.host.local % EVERY == 0:
             self.folder.sums.rest()
-        touched = []
-        for view in self.views.values():
-            if view.thaw():
-                touched.append(view)
-        sparse = [view for view in self.sparse.values() if view.thaw()] if self.sparse else []
+        touched = [view for view in self.views.values() if view.thaw()]
+        sparse = [view for view in self.sparse.values() if view.thaw()]
         if self.unsure and (touched or sparse):
             self.host.run(self._sure)
         for view in touched:
@@ -120,7 +117,7 @@ class Store(Writer):
                 return
             if self.doubted:
                 self.host.run(self.learn)
-            late = [share for share, name in enumerate(layout.names) if self.bases.get(name, NO_BASE)[0] < need]
+            late = [share for share in range(layout.shares) if self.folder.base(view, share) < need]
             if not late:
                 return
             if attempt % 2 == 0:

@@ -436,8 +436,7 @@ class View:
         tags = self._between.get((version, end))
         if tags is None:
             number = self.layout.number
-            among = log.tags[version - log.start : end - log.start]
-            tags = [tag for tag in among if number in tag.slots or number in tag.values]
+            tags = [tag for tag in log.since(version, end) if tag.touches(number)]
             if self.ordered:
                 tags.sort(key=_by_clock)
             if len(self._between) > 8:
