@@ -365,8 +365,8 @@ class Wire:
             raise reply
         return values.put(reply)
 
-    def _gather(self, targets: list[memoryview]) -> int:
-        got = self._socket.recvmsg_into(targets)[0]
+    def _gather(self, targets: list[memoryview], flags: int = 0) -> int:
+        got = self._socket.recvmsg_into(targets, 0, flags)[0]
         if not got:
             raise ConnectionError(f"{self.label} closed the connection")
         self.bytes_in += got
@@ -399,10 +399,7 @@ class Wire:
             frame = self._frames[size] = (head, first, memoryview(first), memoryview(last))
         head, first, before, after = frame
         targets = [before, header, data, after]
-        got = self._socket.recvmsg_into(targets)[0]
-        if not got:
-            raise ConnectionError(f"{self.label} closed the connection")
-        self.bytes_in += got
+        got = self._gather(targets)
         if got == len(head) + size + 2 and first == head:
             return True
         if got < len(head) or first != head:
@@ -417,10 +414,7 @@ class Wire:
             targets[0] = targets[0][got:]
             if self._deadline is not None:
                 self._pace()
-            got = self._socket.recvmsg_into(targets, 0, self._flags)[0]
-            if not got:
-                raise ConnectionError(f"{self.label} closed the connection")
-            self.bytes_in += got
+            got = self._gather(targets, self._flags)
 
     def _receive(self, target: memoryview) -> None:
         have = 0

@@ -500,12 +500,14 @@ class View:
                 if item.share not in bad and not item.use():
                     bad.add(item.share)
                 continue
-            if not outstanding or (sent < len(fetches) and outstanding + places[fetches[sent].block].size <= _WINDOW):
-                batch: list[bytes] = []
-                while sent < len(fetches) and (not batch or outstanding + places[fetches[sent].block].size <= _WINDOW):
-                    batch.append(fetches[sent].question)
-                    outstanding += places[fetches[sent].block].size
-                    sent += 1
+            batch: list[bytes] = []
+            while sent < len(fetches) and (
+                not outstanding or outstanding + places[fetches[sent].block].size <= _WINDOW
+            ):
+                batch.append(fetches[sent].question)
+                outstanding += places[fetches[sent].block].size
+                sent += 1
+            if batch:
                 wire.send(b"".join(batch))
             place = places[item.block]
             arrived = wire.read_into(before, place.incoming if item.delta else place.bytes)
