@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import select
 import socket
 import struct
 import sys
@@ -24,6 +23,7 @@ import redis
 
 from .. import forks
 from ..errors import SSPError
+from .readiness import Readiness
 from .replies import ReplyError
 from .resp import Buffer, Packed, Reply, Word, command, encode
 from .values import Values
@@ -72,7 +72,7 @@ class Wire:
         self._at = 0
         #: Of values or messages of a size, what stands before them, and memory for that and for what stands after them.
         self._frames: dict[int, tuple[bytes, bytearray, memoryview, memoryview]] = {}
-        self._poller: select.poll | None = None
+        self._readiness = Readiness(self._socket)
         self._depth = forks.depth
         self._pid = os.getpid()
         self.label = label
@@ -233,7 +233,12 @@ class Wire:
     def read(self) -> Reply:
         """The next reply: bytes, int, list or None. An error inside a list stays there; alone it is raised."""
         try:
-            reply = self._quick() if self._at == len(self._buffer) else self._parse()
+            if self._at == len(self._buffer):
+                if self._flags:
+                    self._readiness.moment()
+                reply = self._quick()
+            else:
+                reply = self._parse()
         except BaseException:
             self.close()
             raise
@@ -270,6 +275,7 @@ class Wire:
         try:
             if self._deadline is not None:
                 self._pace()
+            self._readiness.moment()
             data = self._receive_up_to(len(usual), self._flags)
         except BaseException:
             self.close()
@@ -320,8 +326,10 @@ class Wire:
         try:
             if self._deadline is not None:
                 self._pace()
-            if self._at == len(self._buffer) and self._flags and self._scatter(b"$", header, data):
-                return True
+            if self._at == len(self._buffer) and self._flags:
+                self._readiness.moment()
+                if self._scatter(b"$", header, data):
+                    return True
             line = self._line()
             if line[:1] == b"-":
                 raise ReplyError(line[1:].decode("utf-8", "replace"))
@@ -349,6 +357,7 @@ class Wire:
             if self._deadline is not None:
                 self._pace()
             if self._at == len(self._buffer) and self._flags:
+                self._readiness.moment()
                 got = self._gather(values.parts)
                 while got < values.size and values.right(got):
                     self._pace()
@@ -439,10 +448,7 @@ class Wire:
             return True
         if self._socket.fileno() < 0:
             raise ConnectionError(f"the connection to {self.label} was closed in the middle of an exchange")
-        if self._poller is None:
-            self._poller = select.poll()
-            self._poller.register(self._socket, select.POLLIN)
-        return bool(self._poller.poll(max(0.0, timeout) * 1000))
+        return self._readiness.within(timeout)
 
     def payloads(self, head: bytes) -> list[bytes] | None:
         """All messages of a channel that have come, where something has; None if it is not just whole messages.
