@@ -31,26 +31,25 @@ class Readiness:
 
     def within(self, timeout: float) -> bool:
         """Is there something to read within ``timeout`` seconds? Awake for a moment of them, then asleep."""
-        if timeout > 0:
-            self.moment()
-        return bool(self._poll(max(0.0, timeout) * 1000))
+        return (timeout > 0 and self.moment()) or bool(self._poll(max(0.0, timeout) * 1000))
 
-    def moment(self) -> None:
-        """Stay awake until there is something to read, but not longer than a moment."""
+    def moment(self) -> bool:
+        """Stay awake until there is something to read, but not longer than a moment; True: there is."""
         if self._left_out:
             self._left_out -= 1
-            return
+            return False
         poll = self._poll
         if poll(0):
             self._vain = 0
-            return
+            return True
         if _let_others_run is None:
-            return
+            return False
         until = time.perf_counter() + _MOMENT
         while time.perf_counter() < until:
             _let_others_run()
             if poll(0):
                 self._vain = 0
-                return
+                return True
         self._vain = min(_MOST, self._vain + 1)
         self._left_out = (1 << self._vain) - 1
+        return False
