@@ -17,6 +17,7 @@ from collections.abc import Callable
 _MOMENT = 100e-6
 #: After n times in vain in a row the next 2^n − 1 are left out, n up to this.
 _MOST = 6
+_LOOK = socket.MSG_PEEK | getattr(socket, "MSG_DONTWAIT", 0)
 _let_others_run: Callable[[], None] | None = getattr(os, "sched_yield", None)
 
 
@@ -26,6 +27,7 @@ class Readiness:
     def __init__(self, sock: socket.socket) -> None:
         poller = select.poll()
         poller.register(sock, select.POLLIN)
+        self._socket = sock
         self._poll = poller.poll
         self._vain = self._left_out = 0
 
@@ -33,23 +35,24 @@ class Readiness:
         """Is there something to read within ``timeout`` seconds? Awake for a moment of them, then asleep."""
         return (timeout > 0 and self.moment()) or bool(self._poll(max(0.0, timeout) * 1000))
 
-    def moment(self) -> bool:
-        """Stay awake until there is something to read, but not longer than a moment; True: there is."""
+    def moment(self, size: int = 1) -> bool:
+        """Stay awake until so many bytes are there, which are few, but not longer than a moment; True: they are."""
         if self._left_out:
             self._left_out -= 1
             return False
-        poll = self._poll
-        if poll(0):
-            self._vain = 0
-            return True
         if _let_others_run is None:
             return False
         until = time.perf_counter() + _MOMENT
-        while time.perf_counter() < until:
+        while not self._there(size):
+            if time.perf_counter() > until:
+                self._vain = min(_MOST, self._vain + 1)
+                self._left_out = (1 << self._vain) - 1
+                return False
             _let_others_run()
-            if poll(0):
-                self._vain = 0
-                return True
-        self._vain = min(_MOST, self._vain + 1)
-        self._left_out = (1 << self._vain) - 1
-        return False
+        self._vain = 0
+        return True
+
+    def _there(self, size: int) -> bool:
+        if not self._poll(0):
+            return False
+        return size == 1 or not 0 < len(self._socket.recv(size, _LOOK)) < size

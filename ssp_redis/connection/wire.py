@@ -275,7 +275,7 @@ class Wire:
         try:
             if self._deadline is not None:
                 self._pace()
-            self._readiness.moment()
+            self._readiness.moment(len(usual))
             data = self._receive_up_to(len(usual), self._flags)
         except BaseException:
             self.close()

@@ -49,6 +49,20 @@ def test_a_moment_ends_when_something_comes(line: Line, monkeypatch: pytest.Monk
     assert line.near.within(0.0)
 
 
+def test_a_short_reply_is_there_when_all_of_it_is(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = [b"+O", b"K\r", b"\n"]
+    monkeypatch.setattr(readiness, "_MOMENT", 60.0)
+    monkeypatch.setattr(readiness, "_let_others_run", lambda: line.far.send(pieces.pop(0)))
+    assert line.near.moment(5)
+    assert not pieces
+
+
+def test_an_end_is_something_to_read(line: Line) -> None:
+    line.far.close()
+    assert line.near.moment(5)
+    assert line.near.within(0.0)
+
+
 def test_in_vain_it_is_done_less_and_less_often(line: Line) -> None:
     turns = [awake(line) for _ in range(300)]
     assert [turn for turn, was in enumerate(turns) if was] == [0, 2, 6, 14, 30, 62, 126, 190, 254]
