@@ -46,6 +46,13 @@ SMALL = {
     "ssp_redis.store.sparse.exchange._QUESTION": 8,
     "ssp_redis.store.store._DOUBT": 0.05,
 }
+#: In every third play tables are of one small block, and two workers are a crowd: one sums for all at staleness 0.
+CROWD = {
+    "ssp_redis.store.layout.BLOCK": 1024,
+    "ssp_redis.store.layout.SHARE": 1024,
+    "ssp_redis.store.layout.SMALL": 1024,
+    "ssp_redis.store.folding._CROWD": 2,
+}
 
 
 class Died(BaseException):
@@ -88,6 +95,9 @@ class Play:
         self.rng = rng = random.Random(f"live {seed}")
         self.workers = rng.choice((2, 2, 3))
         self.staleness = rng.choice((0, 1, 3, None))
+        self.crowd = seed % 3 == 0
+        if self.crowd:
+            self.staleness = 0
         self.trouble = rng.choice((0.0, 0.01, 0.03))
         self.size = self.workers * LIVES * (CLOCKS + 1)
         self.lives: list[Life] = []
@@ -105,7 +115,7 @@ class Play:
         Raises:
             Broken: with all that happened.
         """
-        with small(), self._hooked():
+        with small(self.crowd), self._hooked():
             try:
                 for worker in range(self.workers):
                     self._begin(worker)
@@ -405,10 +415,10 @@ class Play:
 
 
 @contextmanager
-def small() -> Iterator[None]:
+def small(crowd: bool) -> Iterator[None]:
     """Blocks, rings and limits so small that a few clocks meet them all."""
     with ExitStack() as stack:
-        for name, value in SMALL.items():
+        for name, value in {**SMALL, **(CROWD if crowd else {})}.items():
             stack.enter_context(mock.patch(name, value))
         yield
 
