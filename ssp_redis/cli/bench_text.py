@@ -82,7 +82,7 @@ def _rate(found: dict[str, Any]) -> str:
 
 def _dense(cells: list[dict[str, Any]]) -> str:
     heading = ["table", "workers", "staleness", "flush_every", "clock ms", "blob ms", "blocks ms"]
-    rows = [[*heading, "x blob", "x blocks", "in x table", "out x table", "of it wait", "push", "pull"]]
+    rows = [[*heading, "x blob", "x blocks", "in x table", "out x table", "wait ms", "push ms", "pull ms"]]
     for cell in cells:
         millis = [f"{cell[name]['median']:.2f}" for name in ("clock_ms", "blob_ms", "blocks_ms")]
         ratios = [

@@ -165,6 +165,14 @@ def nothing_left(job: str, clocks: int) -> str:
     )
 
 
+def elsewhere(job: str) -> str:
+    """What to say when workers have run, and their job is not where it should be."""
+    return (
+        f"there is no job {job} on the server that the workers were given, so nothing is known of what came out: it "
+        "was deleted, or the script tells join() another job or server, which comes before what launch tells it."
+    )
+
+
 def stopped(job: str) -> str:
     """What to say when somebody stopped the job."""
     return f"job {job} was stopped before its end. To go on: ssp-redis stop --resume --job {job}, and start it again."

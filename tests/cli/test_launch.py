@@ -124,6 +124,14 @@ def test_a_script_takes_its_place_from_the_environment_and_its_arguments_as_they
     assert "sum [20., 20., 20.]" in done.out
 
 
+def test_a_script_that_joins_another_job_has_not_failed(ssp: Run, tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text("import ssp_redis\nwith ssp_redis.join(job='mine') as w:\n    w.tick()\n")
+    done = ssp("launch", "-n", "2", "other.py")
+    assert "there is no job other on the server" in done.err
+    assert "the script tells join() another job or server" in done.err
+    assert "2 clocks" in done.out
+
+
 def test_json_leaves_standard_output_to_the_one_object(ssp: Run, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     done = ssp("launch", "-n", "2", "--json", "train.py", "--lr", "0.5")
