@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import select
 import socket
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -64,16 +66,34 @@ def test_an_end_is_something_to_read(line: Line) -> None:
 
 
 def test_in_vain_it_is_done_less_and_less_often(line: Line) -> None:
-    turns = [awake(line) for _ in range(300)]
-    assert [turn for turn, was in enumerate(turns) if was] == [0, 2, 6, 14, 30, 62, 126, 190, 254]
+    turns = [awake(line) for _ in range(800)]
+    assert [turn for turn, was in enumerate(turns) if was] == [0, 2, 6, 14, 30, 62, 126, 254, 510, 766]
 
 
-def test_once_it_is_worth_it_again_all_begins_anew(line: Line) -> None:
+def test_what_is_worth_it_again_is_done_more_and_more(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(awake(line) for _ in range(15)) == 4
-    line.far.send(b"x")
-    assert not any(awake(line) for _ in range(16))  # 15 of them did not even look
+    assert not any(awake(line) for _ in range(15))
+    monkeypatch.setattr(readiness, "_let_others_run", lambda: line.far.send(b"x"))
+    turns = []
+    for turn in range(15):
+        line.near.moment()
+        if select.select([line.near_end], [], [], 0)[0]:
+            line.near_end.recv(1)
+            turns.append(turn)
+    assert turns == [0, 8, 12, 14]
+
+
+def test_a_moment_that_others_made_long_was_in_vain(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late() -> None:
+        begun = time.perf_counter()
+        while time.perf_counter() < begun + 2 * readiness._MOMENT:
+            pass
+        line.far.send(b"x")
+
+    monkeypatch.setattr(readiness, "_let_others_run", late)
+    assert line.near.moment()
     line.near_end.recv(1)
-    assert [awake(line) for _ in range(3)] == [True, False, True]
+    assert not line.near.moment()  # it did not look
 
 
 def test_no_time_is_no_moment(line: Line) -> None:
