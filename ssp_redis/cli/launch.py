@@ -15,12 +15,12 @@ from ssp_redis.cli import exits, format
 from ssp_redis.cli.fleet import Child, Fleet
 from ssp_redis.cli.options import TWINS, option, staleness_out, twin
 from ssp_redis.cli.progress import Board, Row
-from ssp_redis.cli.summary import Outcome, as_object, as_text, elsewhere, nothing_left, outcome, stopped
+from ssp_redis.cli.summary import as_object, as_text, nothing_left, outcome, stopped
 from ssp_redis.cli.target import Target, TargetCommand
 from ssp_redis.cli.watch import Watch, refuse_a_running_job
 from ssp_redis.cli.work import Work, work_options
 from ssp_redis.connection import Endpoint
-from ssp_redis.errors import ServerUnavailable, StateLost
+from ssp_redis.errors import ServerUnavailable
 from ssp_redis.server import EmbeddedServer
 
 #: Exit codes that say more than "failed", when every worker that failed gave the same one.
@@ -122,11 +122,9 @@ def _conclude(target: Target, url: str, job: str, clocks: int | None, fleet: Fle
     reached = clocks if clocks is not None else max(account.clock for account in accounts)
     done_before = bool(accounts) and all(account.how == "nothing" for account in accounts)
     if any(account.admitted for account in accounts):
-        try:
-            found = outcome(target, url, job)
-        except StateLost:
-            found = Outcome()
-            click.echo(elsewhere(job), err=True)
+        found = outcome(target, url, job)
+        if found.missing:
+            click.echo(found.missing, err=True)
         if as_json:
             document = as_object(target, job, found.run, reached, accounts, found.result)
             document["failed"] = [

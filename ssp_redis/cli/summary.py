@@ -15,6 +15,7 @@ from ssp_redis.cli.account import Account, Total
 from ssp_redis.cli.exits import trace_of
 from ssp_redis.cli.options import staleness_out
 from ssp_redis.cli.target import Target
+from ssp_redis.errors import StateLost
 
 #: Elements of a table up to which its values are printed.
 _SMALL = 16
@@ -32,13 +33,18 @@ class Outcome:
     result: dict[str, Any] = field(default_factory=dict)
     #: Why the task could not judge them.
     trace: str | None = None
+    #: Why there is nothing to look at.
+    missing: str | None = None
 
 
 def outcome(target: Target, url: str, job: str) -> Outcome:
     """Look at the job as it stands now."""
-    with Job(url, job) as view:
-        standing = view.status()
-        tables = {table.name: view.table(table.name).get() for table in view.tables() if not table.sparse}
+    try:
+        with Job(url, job) as view:
+            standing = view.status()
+            tables = {table.name: view.table(table.name).get() for table in view.tables() if not table.sparse}
+    except StateLost:
+        return Outcome(missing=elsewhere(job))
     result: dict[str, Any] = {}
     trace = None
     if target.task is not None and tables:
@@ -169,7 +175,7 @@ def elsewhere(job: str) -> str:
     """What to say when workers have run, and their job is not where it should be."""
     return (
         f"there is no job {job} on the server that the workers were given, so nothing is known of what came out: it "
-        "was deleted, or the script tells join() another job or server, which comes before what launch tells it."
+        "was deleted, or the script tells join() another job or server, which comes before what it was given."
     )
 
 

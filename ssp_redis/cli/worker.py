@@ -144,6 +144,8 @@ def _conclude(target: Target, url: str, job: str, clocks: int | None, account: A
     except SSPError as error:
         click.echo(f"the result cannot be read: {error}", err=True)
         found = Outcome()
+    if found.missing:
+        click.echo(found.missing, err=True)
     if as_json:
         document = as_object(target, job, found.run, reached, [account], found.result)
         document |= {"worker": account.worker, "workers": found.workers}
