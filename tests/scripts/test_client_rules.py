@@ -46,6 +46,12 @@ def waits(worker: Worker, seconds: float = 0.3) -> bool:
     return False
 
 
+def delivered(url: str) -> None:
+    """What was announced is with all who listen: the server writes it before it takes another command."""
+    with redis.Redis.from_url(url) as client:
+        client.ping()
+
+
 @client_rule(
     removed=lambda patch: patch.setattr(
         Standing,
@@ -131,6 +137,7 @@ def test_of_several_messages_the_last_one_decides(url: str, job: str) -> None:
         fast.advance()
         Job(url, job).set_staleness(5)
         Job(url, job).set_staleness(0)
+        delivered(url)
         assert waits(fast)
 
 
@@ -170,6 +177,7 @@ def test_of_the_messages_of_several_runs_the_last_of_mine_decides(url: str, job:
         fast.advance()
         slow.tick()
         other.tick()
+        delivered(url)
         assert not waits(fast)
 
 
