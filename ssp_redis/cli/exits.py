@@ -95,6 +95,17 @@ def trace_of(error: BaseException) -> str:
 class Commands(click.Group):
     """The group of all commands: what they raise ends here."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Called by click."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            known = {name for command in self.commands.values() for option in command.params for name in option.opts}
+            if error.option_name not in known:
+                raise
+            hint = f"{error.message.rstrip('.')}: it comes after the command, ssp-redis COMMAND {error.option_name} …"
+            raise click.NoSuchOption(error.option_name, hint, error.possibilities, ctx) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
