@@ -314,10 +314,11 @@ class View:
             anew, tags = ways[alike]
             if not work and (anew or tags):
                 self._change()
-            if anew:
-                work += self._base(share, generation)
-            for tag in tags:
-                work += self._delta(share, tag, incarnation)
+            # block by block, so that one is in the cache for all that is added to it
+            for block in self.layout.blocks_of(share):
+                if anew:
+                    work.append(Fetch(self._ask_base(block, generation), share, block, generation))
+                work += [self._delta(share, block, tag, incarnation) for tag in tags]
         return work
 
     def _way(self, share: int, log: Log, end: int, base: int, incarnation: int) -> tuple[bool, list[Tag]]:
@@ -463,27 +464,16 @@ class View:
         """Does this delta have to be fetched?"""
         return bool(self._foreign([tag], incarnation))
 
-    def _base(self, share: int, generation: int) -> list[Fetch | Step]:
-        return [
-            Fetch(self._ask_base(block, generation), share, block, generation) for block in self.layout.blocks_of(share)
-        ]
-
-    def _delta(self, share: int, tag: Tag, incarnation: int) -> list[Fetch | Step]:
-        number, blocks = self.layout.number, self.layout.blocks_of(share)
+    def _delta(self, share: int, block: int, tag: Tag, incarnation: int) -> Fetch | Step:
+        """How a block of a delta is had."""
+        number = self.layout.number
         if tag.incarnation == incarnation and tag.clock in self.held:
-            delta = self.held[tag.clock]
-            return [Step(lambda: self._add_held(delta, blocks), share)]
+            delta = self.held[tag.clock][self.layout.extent(block)]
+            return Step(lambda: _add(self._places[block].part, delta), share)
         if number in tag.values:
-            return [Step(lambda: self._add_inline(tag), share)]
+            return Step(lambda: self._add_inline(tag), share)
         rest = delta_rest(tag.incarnation, tag.clock, tag.number, tag.slots[number])
-        return [Fetch(_GET + self._slot(tag, block), share, block, -1, self._fronts[block] + rest) for block in blocks]
-
-    def _add_held(self, delta: Array, blocks: range) -> bool:
-        """Add an own delta."""
-        for block in blocks:
-            part = self._places[block].part
-            part += delta[self.layout.extent(block)]
-        return True
+        return Fetch(_GET + self._slot(tag, block), share, block, -1, self._fronts[block] + rest)
 
     def bring(self, wire: Wire, ends: dict[int, int], work: list[Fetch | Step], epoch: int) -> bool:
         """Carry out a plan. False when a value was missing or foreign: that share starts again from its base."""
@@ -496,10 +486,6 @@ class View:
         fetches = [item for item in work if isinstance(item, Fetch)]
         sent, outstanding = 0, 0
         for item in work:
-            if isinstance(item, Step):
-                if item.share not in bad and not item.use():
-                    bad.add(item.share)
-                continue
             batch: list[bytes] = []
             while sent < len(fetches) and (
                 not outstanding or outstanding + places[fetches[sent].block].size <= _WINDOW
@@ -509,6 +495,10 @@ class View:
                 sent += 1
             if batch:
                 wire.send(b"".join(batch))
+            if isinstance(item, Step):
+                if item.share not in bad and not item.use():
+                    bad.add(item.share)
+                continue
             place = places[item.block]
             arrived = wire.read_into(before, place.incoming if item.delta else place.bytes)
             outstanding -= place.size
