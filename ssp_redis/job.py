@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .config import UNSET, Unset, check_timeout, parse_count, parse_seconds, parse_staleness, resolve_url
 from .connection import Endpoint, Wire
-from .errors import SSPError, StateLost, TableMismatch, UsageError
+from .errors import JobMismatch, SSPError, StateLost, TableMismatch, UsageError
 from .given import Rows, as_rows
 from .joining import Record, lost, observe
 from .keys import CONTROL, JobKeys, StoreKeys, check_name
@@ -243,6 +243,16 @@ class Job:
         """Take a stop back."""
         self._configure("stop", "0")
 
+    def gather(self, workers: int) -> None:
+        """Let the next workers of a job that nobody is in wait until so many have joined, as the first ones did.
+
+        Without it, whoever comes to a run that had begun goes on at once, alone if need be.
+
+        Raises:
+            JobMismatch: the job has members, or is reproducible and has another number of workers for good.
+        """
+        self._configure("workers", str(parse_count("workers", workers)))
+
     def load(self, arrays: Mapping[str, ArrayLike]) -> None:
         """Set tables to values from outside; a table that is not there is made.
 
@@ -389,10 +399,8 @@ class Job:
                     self._scripts.configure(wire, run, field, changes.decode(), value)
                     return
                 except Refusal as refusal:
-                    if refusal.code is Code.BAD and refusal.words == ["reproducible"]:
-                        raise UsageError(
-                            f"job {self.name} is reproducible, so its staleness stays 0: begin another run without that"
-                        ) from None
+                    if refusal.code is Code.BAD:
+                        raise self._unfit(wire, field, value, refusal.words[0]) from None
                     if refusal.code is not Code.CHANGED:
                         raise
                     # somebody changed it between the look and the change: look again
@@ -404,6 +412,15 @@ class Job:
 
     def _absent(self) -> StateLost:
         return StateLost(f"there is no job {self.name} on {self._link.endpoint.label}: see ssp-redis jobs")
+
+    def _unfit(self, wire: Wire, field: str, value: str, why: str) -> SSPError:
+        if field == "staleness":
+            why = f"job {self.name} is reproducible, so its staleness stays 0: begin another run without that"
+            return UsageError(why)
+        reason = "has members" if why == "members" else "is reproducible"
+        stored = wire.call("HGET", self.keys.config, "workers").decode()
+        text = f"job {self.name} {reason}, so its start quorum stays {stored}: begin another run with another"
+        return JobMismatch(text, "workers", stored, value)
 
     def _changed(self, refusal: Refusal) -> SSPError:
         if refusal.code is Code.LOST:

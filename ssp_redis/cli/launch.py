@@ -17,7 +17,7 @@ from ssp_redis.cli.options import TWINS, option, staleness_out, twin
 from ssp_redis.cli.progress import Board, Row
 from ssp_redis.cli.summary import as_object, as_text, nothing_left, outcome, stopped
 from ssp_redis.cli.target import Target, TargetCommand
-from ssp_redis.cli.watch import Watch, refuse_a_running_job
+from ssp_redis.cli.watch import Watch, meet
 from ssp_redis.cli.work import Work, work_options
 from ssp_redis.connection import Endpoint
 from ssp_redis.errors import ServerUnavailable
@@ -59,7 +59,7 @@ def launch(work: Work, workers: int) -> None:
         if not url:
             server = stack.enter_context(EmbeddedServer())
             url = server.url
-        refuse_a_running_job(url, work.job)
+        going_on = meet(url, work.job, work.run, workers, clocks)
         title = " · ".join(
             [
                 target.title,
@@ -70,6 +70,8 @@ def launch(work: Work, workers: int) -> None:
         )
         board = Board(title, clocks, work.quiet)
         watch = Watch(board, url, work.job, workers, work.as_json)
+        if going_on:
+            board.say(going_on, err=True)
         with Fleet(watch.on_look, watch.on_line, watch.on_end) as fleet:
             watch.fleet = fleet
             settings = {

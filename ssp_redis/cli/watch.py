@@ -13,8 +13,9 @@ from ssp_redis.cli import exits
 from ssp_redis.cli.fleet import Child, Fleet
 from ssp_redis.cli.format import seconds
 from ssp_redis.cli.progress import Board
-from ssp_redis.errors import SSPError
+from ssp_redis.errors import JobMismatch, SSPError
 from ssp_redis.keys import fit_name
+from ssp_redis.status import MemberStatus
 
 
 class Watch:
@@ -73,10 +74,27 @@ class Watch:
                     job.evict(child.worker)
 
 
-def refuse_a_running_job(url: str, name: str) -> None:
-    """Worker ids are taken over by whoever joins last, so two launches of one job would chase each other away."""
+def meet(url: str, name: str, run: str | None, workers: int, clocks: int | None) -> str | None:
+    """Before workers are started: refuse a job that runs, and let those of an idle one wait for each other.
+
+    Returns what to say where they go on in a run that had begun.
+    """
     with Job(url, name) as job:
-        members = job.status().members if job.exists() else []
+        if not job.exists():
+            return None
+        standing = job.status()
+        _refuse_a_running_job(name, standing.members)
+        if standing.members or run not in (None, standing.run):
+            return None  # their leases last, or it is another run that begins
+        with contextlib.suppress(JobMismatch):  # somebody has joined meanwhile; what else is wrong is told by join
+            job.gather(workers)
+        if not standing.min_clock or standing.stopped or (clocks is not None and standing.min_clock >= clocks):
+            return None
+        return f"job {name} goes on at clock {standing.min_clock} of run {standing.run}; --run NAME begins another"
+
+
+def _refuse_a_running_job(name: str, members: list[MemberStatus]) -> None:
+    """Worker ids are taken over by whoever joins last, so two launches of one job would chase each other away."""
     here = fit_name(socket.gethostname())
     live = [member for member in members if member.host != here or _alive(member.pid)]
     if live:

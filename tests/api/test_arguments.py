@@ -339,6 +339,7 @@ class TestAfterTheEnd:
             job.tables,
             job.stop,
             job.resume,
+            lambda: job.gather(2),
             lambda: job.set_staleness(1),
             lambda: job.table("w"),
             lambda: job.evict(0),

@@ -52,6 +52,18 @@ class TestQuorum:
         assert members_of(url, job) == ["0"]
         assert blocked(first)
 
+    def test_an_idle_job_gathers_when_it_is_told_to(self, join: Join, url: str, job: str) -> None:
+        alone = join(0)
+        alone.tick()
+        with pytest.raises(JobMismatch, match=f"job {job} has members"):
+            Job(url, job).gather(2)
+        alone.leave()
+        Job(url, job).gather(2)
+        again = background(join, 0)
+        assert blocked(again, 0.2)
+        newcomer = join(1, workers=2)
+        assert (again.result(5).clock, newcomer.clock) == (1, 1)
+
     def test_one_id_joining_twice_is_one(self, join: Join) -> None:
         first = background(join, 0, workers=2)
         assert blocked(first)

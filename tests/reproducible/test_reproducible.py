@@ -166,6 +166,14 @@ def test_the_staleness_of_such_a_job_stays_0(url: str, job: str, staleness: floa
     worker.detach()
 
 
+def test_the_workers_of_such_a_job_stay_as_many(url: str, job: str) -> None:
+    with ssp_redis.join(url, job=job, worker=0, workers=1, reproducible=True) as worker:
+        assert list(worker.clocks(2)) == [0, 1]
+    with pytest.raises(JobMismatch, match=f"job {job} is reproducible, so its start quorum stays 1"):
+        Job(url, job).gather(2)
+    Job(url, job).gather(1)
+
+
 def reads_of(url: str, job: str, elements: int, within: str) -> list[bytes]:
     """What worker 0 of 2 reads at the end of each clock, after ``within`` has happened in the middle of it."""
     place = {"job": job, "workers": 2, "reproducible": True, "timeout": 20.0}

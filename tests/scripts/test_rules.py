@@ -615,6 +615,30 @@ def test_a_stop_is_announced(stage: Stage) -> None:
     assert stage.news().stopped
 
 
+@rule(removed=without("configure", "    started = '0'\n"))
+def test_a_job_that_nobody_is_in_gathers_anew(stage: Stage) -> None:
+    first = stage.team(2)
+    for worker in first:
+        worker.tick()
+    for worker in first:
+        worker.leave("done")
+    assert not stage.configure("workers", 3).started
+    one = stage.join(0)
+    assert not one.sync().started
+    stage.join(1)
+    assert stage.join(2).sync().started
+    assert one.sync().low == 1
+
+
+@rule(
+    removed=without("configure", "  elseif gather and redis.call('ZCARD', ORDER) > 0 then\n", "  elseif false then\n")
+)
+def test_members_at_work_are_not_made_to_wait_for_a_quorum(stage: Stage) -> None:
+    stage.team(2)
+    assert refused(stage.configure, "workers", 3) == -12
+    assert stage.config("workers") == "2" and stage.config("started") == "1"
+
+
 # -- a server that forgot ----------------------------------------------------------------------------------------------
 
 
