@@ -6,6 +6,7 @@ An explicit argument beats the environment; of the environment, our own names be
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from typing import Final
 
 from .errors import UsageError
 from .keys import check_name
+
+logger = logging.getLogger("ssp_redis")
 
 #: URL of the server; ``REDIS_URL`` is the second choice.
 ENV_URL = "SSP_REDIS_URL"
@@ -168,7 +171,16 @@ def resolve(
     if not job:
         raise UsageError(f"no job: give its name (job=…) or set {ENV_JOB}")
     chosen = first_of(ENV_ID, "RANK") if worker is None else worker
-    quorum = first_of(ENV_WORKERS, "WORLD_SIZE") if workers is None else workers
+    quorum = first_of(ENV_WORKERS, "WORLD_SIZE") if workers is None else parse_count("workers", workers)
+    started = first_of(ENV_WORKERS)
+    if workers is not None and started is not None and workers > parse_count(ENV_WORKERS, started):
+        logger.warning(
+            "join() is told workers=%s, which comes before %s=%s: it waits for more than that; leave workers out to go "
+            "by the variable",
+            workers,
+            ENV_WORKERS,
+            started,
+        )
     silent = first_of(ENV_LEASE) if lease is None else lease
     bound: object = staleness
     if isinstance(bound, Unset):

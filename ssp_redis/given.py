@@ -50,7 +50,8 @@ def as_rows(table: str, shape: tuple[int, ...], rows: Rows) -> NDArray[np.intp]:
     """
     chosen = as_array(f"table {table}: rows", rows)
     if chosen.ndim != 1 or not (chosen.size == 0 or np.issubdtype(chosen.dtype, np.integer)):
-        raise UsageError(f"table {table}: rows are a list of whole numbers, not {rows!r}")
+        mask = "; those of a mask are np.flatnonzero(mask)" if chosen.dtype.kind == "b" else ""
+        raise UsageError(f"table {table}: rows are a list of whole numbers, not {rows!r}{mask}")
     if not shape:
         raise UsageError(f"table {table} is a single value and has no rows")
     if chosen.size and (int(chosen.min()) < 0 or int(chosen.max()) >= shape[0]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from .given import Rows, as_rows
 from .joining import Record, lost, observe
 from .keys import CONTROL, JobKeys, StoreKeys, check_name
 from .link import STEP, Link, persist
+from .loading import load
 from .lua import Code, Refusal
 from .scripts import Caller, ClockScripts
 from .silence import settle
@@ -33,7 +33,6 @@ from .store.reader import Reader
 from .store.sparse import making, reading
 from .store.sparse.view import RowView
 from .store.view import View
-from .worker import join
 
 T = TypeVar("T")
 
@@ -256,17 +255,14 @@ class Job:
     def load(self, arrays: Mapping[str, ArrayLike]) -> None:
         """Set tables to values from outside; a table that is not there is made.
 
-        What members push meanwhile is added on top. The job must have begun.
+        Exactly these values, unless members push meanwhile: that is added on top. The job must have begun.
 
         Raises:
             TableMismatch: another shape or dtype.
         """
         if not self.status().started:
             raise UsageError(f"job {self.name} has not begun: give first values to worker.table() instead")
-        with join(self.url, job=self.name, worker=f"load-{secrets.token_hex(4)}", timeout=30.0) as loader:
-            for name, value in arrays.items():
-                table = loader.table(name, value)
-                table.inc(np.asarray(value, table.dtype) - table.get())
+        load(self.url, self.name, arrays)
 
     def snapshot(self, path: str | os.PathLike[str]) -> Snapshot:
         """Write all tables, and the clocks that belong to exactly these values, to a file, while the job runs.

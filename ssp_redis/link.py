@@ -63,10 +63,14 @@ def persist(
             if not backoff.pause():
                 if isinstance(failure, ReplyError):
                     raise refused(failure, endpoint.label) from None
-                what = "no answer" if isinstance(failure, BlockingIOError) else failure
+                what = "no answer" if isinstance(failure, BlockingIOError) else str(failure).rstrip(".")
                 late = not limit or isinstance(failure, TimeoutError)
-                away = "was not done in time" if late else f"was away for {limit:.3g} s"
-                raise ServerUnavailable(f"{endpoint.label} {away}: {what}") from failure
+                if late or endpoint.label not in what:
+                    away = "was not done in time" if late else f"was away for {limit:.3g} s"
+                    what = f"{endpoint.label} {away}: {what}"
+                else:
+                    what = f"{what}; given up after {limit:.3g} s"
+                raise ServerUnavailable(what) from failure
             if not said and time.monotonic() - begun > _PATIENT:
                 said = True
                 what = str(failure).rstrip(".")

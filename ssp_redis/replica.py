@@ -212,6 +212,8 @@ class Replica:
 
     def _read(self) -> dict[str, Array]:
         given = self._given() if callable(self._given) else self._given
+        if not hasattr(given, "items"):
+            raise UsageError(f"a replica is of arrays by their names, {{'w': array}}, not of a {type(given).__name__}")
         return {key: value if isinstance(value, np.ndarray) else as_array(key, value) for key, value in given.items()}
 
     def _install(self, values: dict[str, Array]) -> None:

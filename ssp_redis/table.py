@@ -67,6 +67,11 @@ class Table:
             value.flags.writeable = False
         return value
 
+    def summed(self) -> NDArray[Any]:
+        """What :meth:`get` rounds where the table is of a half type: the value in the dtype in which it is summed."""
+        self._owner.fresh(self._view)
+        return self._view.value().reshape(self.shape)
+
     def spare(self) -> NDArray[Any]:
         """Memory of ``shape`` for a delta, in the dtype in which the table is summed.
 

@@ -372,8 +372,13 @@ class Worker:
                 clock.local,
                 count,
             )
+        told = False
         while clock.local < count and not clock.standing.stopped:
-            yield clock.local
+            at = clock.local
+            yield at
+            if clock.local != at and not told:
+                told = True
+                logger.warning("clocks() ticks by itself: that the body did so, too, at clock %d skips one", at)
             try:
                 self.tick()
             except JobStopped:
@@ -418,6 +423,10 @@ class Worker:
             if view is None:
                 raise TableMismatch(f"job {self.job} has no table {name}: give its first value, table({name!r}, array)")
             return Table(self, view)
+        if isinstance(init, tuple) and init and all(type(size) is int for size in init):
+            raise UsageError(
+                f"table {name}: its first value, not its shape: np.zeros({init}), or np.array({init}) for these numbers"
+            )
         array = as_array(f"table {name}: its first value", init)
         array = np.ascontiguousarray(array).reshape(array.shape)
         if array.dtype.name not in DTYPES:
@@ -457,6 +466,8 @@ class Worker:
         wanted = None if shape is None else described(name, shape, dtype, initializer, seed, scale, workers)
         view = making.create(self._tables(), wanted) if wanted else making.ask(self._tables(), name)
         if view is None:
+            if self._tables().ask(name) is not None:
+                raise TableMismatch(f"table {name} is dense: use it as table({name!r})")
             raise TableMismatch(f"job {self.job} has no sparse table {name}: give its shape, sparse_table({name!r}, …)")
         return SparseTable(self, view)
 

@@ -19,7 +19,7 @@ from multiprocessing.synchronize import Barrier
 from threading import BrokenBarrierError
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
-from ..errors import SSPError
+from ..errors import SSPError, WaitTimeout
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,6 +30,10 @@ _GRACE = 5.0
 
 class BenchFailed(SSPError):
     """A measurement came to nothing: a process failed, or the deadline passed."""
+
+
+class BenchLate(BenchFailed, WaitTimeout):
+    """The deadline passed."""
 
 
 class Inexact(BenchFailed):
@@ -56,7 +60,7 @@ class Seat:
         try:
             self._barrier.wait(self.timeout)
         except BrokenBarrierError:
-            raise BenchFailed(f"process {self.rank}: the others did not come within {self.timeout:g} s") from None
+            raise BenchLate(f"process {self.rank}: the others did not come within {self.timeout:g} s") from None
 
 
 def together(
@@ -81,7 +85,12 @@ def together(
             ours, theirs = context.Pipe()
             seat = Seat(rank, count, timeout, barrier)
             process = context.Process(target=_serve, args=(theirs, work, seat, args, kwargs), daemon=True)
-            process.start()
+            # what is blocked here is so in the child, until it ignores it
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            try:
+                process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
             members.append(_Member(process, ours))
         found = _collect(members, deadline, timeout)
@@ -108,7 +117,7 @@ def _collect(members: Sequence[_Member], deadline: float, timeout: float) -> dic
         ready = wait(list(pending), max(0.0, deadline - time.monotonic()))
         if not ready:
             late = ", ".join(map(str, sorted(pending.values())))
-            raise BenchFailed(f"no answer within {timeout:g} s from process {late} of {len(members)}")
+            raise BenchLate(f"no answer within {timeout:g} s from process {late} of {len(members)}")
         for pipe in ready:
             assert isinstance(pipe, Connection)
             rank = pending[pipe]
@@ -130,6 +139,7 @@ def _serve(
     """What a process of a crew does."""
     # Ctrl-C goes to the whole terminal; the process in front ends the others
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         answer: tuple[type[BenchFailed] | None, Any] = None, work(seat, *args, **kwargs)

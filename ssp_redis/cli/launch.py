@@ -59,6 +59,7 @@ def launch(work: Work, workers: int) -> None:
         if not url:
             server = stack.enter_context(EmbeddedServer())
             url = server.url
+        misplaced = _misplaced(target) if target.is_script else []
         going_on = meet(url, work.job, work.run, workers, clocks)
         title = " · ".join(
             [
@@ -70,8 +71,10 @@ def launch(work: Work, workers: int) -> None:
         )
         board = Board(title, clocks, work.quiet)
         watch = Watch(board, url, work.job, workers, work.as_json)
+        if misplaced and not work.quiet:
+            board.say(f"{', '.join(misplaced)} after {target.name}: the script's, for launch's own come before it")
         if going_on:
-            board.say(going_on, err=True)
+            board.say(going_on)
         with Fleet(watch.on_look, watch.on_line, watch.on_end) as fleet:
             watch.fleet = fleet
             settings = {
@@ -94,6 +97,12 @@ def launch(work: Work, workers: int) -> None:
             finally:
                 board.close()
         _conclude(target, url, work.job, clocks, fleet, work.as_json)
+
+
+def _misplaced(target: Target) -> list[str]:
+    """What the script gets though it looks like a flag of this command."""
+    own = {flag for option in click.get_current_context().command.params for flag in option.opts if flag[0] == "-"}
+    return [word for word in target.arguments if word.partition("=")[0] in own]
 
 
 def _start(fleet: Fleet, worker: str, target: Target, settings: dict[str, Any], workers: int) -> Child:
@@ -142,9 +151,12 @@ def _conclude(target: Target, url: str, job: str, clocks: int | None, fleet: Fle
         fate = f"killed because they did not leave: {', '.join(killed)}" if killed else "the workers have left the job"
         raise exits.Failure(f"interrupted; {fate}", exits.by_signal(fleet.signals[0]))
     if failed:
+        waited = sum(child.asked for child in fleet.children)
+        rest = f"; {format.count(waited)} waited for the quorum in vain" if waited else ""
         codes = Counter(child.code for child in failed)
         code = failed[0].code if len(codes) == 1 and failed[0].code in _TELLING else exits.FAILED
-        raise exits.Failure(f"{len(failed)} of {format.counted(len(accounts), 'worker')} failed", code or exits.FAILED)
+        told = f"{len(failed)} of {format.counted(len(accounts), 'worker')} failed{rest}"
+        raise exits.Failure(told, code or exits.FAILED)
     if done_before:
         click.echo(nothing_left(job, reached), err=True)
     elif any(account.how == "stopped" for account in accounts):

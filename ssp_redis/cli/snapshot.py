@@ -19,6 +19,7 @@ from ssp_redis.cli.options import (
     staleness_out,
     url_option,
 )
+from ssp_redis.cli.signals import leave_on_signals
 from ssp_redis.cli.view import status_object
 from ssp_redis.config import UNSET, resolve_url
 
@@ -33,6 +34,7 @@ def snapshot(path: str, job: str | None, url: str | None, as_json: bool) -> None
     PATH ends in .npz, which numpy.load reads, or .safetensors. A file that is there is replaced by a whole one or stays
     as it is.
     """
+    leave_on_signals()
     taken = the_job(url, job).snapshot(path)
     if as_json:
         words = {
@@ -86,6 +88,7 @@ def restore(
     Quorum, staleness and lease are the job's, or, where there is no such job yet, the file's. Refused while the job has
     workers; where none of them has been heard of, it waits until their leases have run out.
     """
+    leave_on_signals()
     name = needed(job)
     with Job(resolve_url(url), name) as view:
         standing = view.restore(

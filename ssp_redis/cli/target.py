@@ -84,7 +84,7 @@ class TargetCommand(click.Command):
         try:
             given, _, _ = self.make_parser(ctx).parse_args(list(args))
         except click.NoSuchOption as error:
-            hint = f"{error.message} (a task's own come after its name: {self.name} {DEFAULT} {error.option_name} …)"
+            hint = f"{error.message} (a task's own come after its name: {self.name} TASK {error.option_name} …)"
             raise click.NoSuchOption(error.option_name, hint, error.possibilities, ctx) from None
         first = given.get("target")
         # click's own word for "not given" differs from one version to the next

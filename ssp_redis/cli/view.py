@@ -169,4 +169,5 @@ def _table_line(table: TableStatus) -> str:
         if len(blocks) > 1
         else ""
     )
-    return f"table {table.name}: {table.dtype} {tuple(table.shape)}, {format.size(table.nbytes)}{cut}"
+    full = "sparse, if all rows were touched " if table.sparse else ""
+    return f"table {table.name}: {table.dtype} {tuple(table.shape)}, {full}{format.size(table.nbytes)}{cut}"

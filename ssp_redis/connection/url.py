@@ -57,6 +57,8 @@ def parse(url: str) -> Address:
     if match is None or (match["base"] == "unix" and match["kind"]):
         # any other part of it may be a password
         wrong = f", not with {scheme!r}" if mark and re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme) else ""
+        if re.fullmatch(r"[\w.-]+:\d{1,5}", url):
+            wrong = f": for {url} write redis://{url}"
         raise UsageError(
             "a server's URL begins with redis://, rediss:// or unix://, with redis+sentinel:// or redis+cluster:// "
             f"(and rediss+ for TLS){wrong}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +24,8 @@ from .state import Snapshot, of_json
 
 #: Name of the metadata; ``@`` stands in no table's name.
 META = "@ssp-redis"
+#: Name of the checksum in a ``.safetensors``.
+CHECKSUM = "@crc32"
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -134,19 +137,32 @@ def _safetensors() -> ModuleType:
 
 
 def _write_safetensors(file: BinaryIO, snapshot: Snapshot) -> None:
-    file.write(_safetensors().numpy.save(snapshot.arrays, {META: snapshot.to_json()}))
+    text, arrays = snapshot.to_json(), snapshot.arrays
+    file.write(_safetensors().numpy.save(arrays, {META: text, CHECKSUM: _checksum(text, arrays)}))
+
+
+def _checksum(text: str, arrays: Arrays) -> str:
+    """CRC-32 over all that counts, which this format, unlike a zip archive, has none of."""
+    found = zlib.crc32(text.encode())
+    for name, array in sorted(arrays.items()):
+        found = zlib.crc32(f"{name}:{array.dtype}:{array.shape}".encode(), found)
+        found = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, found)
+    return f"{found:08x}"
 
 
 def _read_safetensors(file: BinaryIO) -> tuple[str, Arrays]:
     package = _safetensors()
     try:
         with package.safe_open(file.name, framework="numpy") as content:
-            text = (content.metadata() or {}).get(META)
+            metadata = content.metadata() or {}
             arrays = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - it is no mapping
     except Exception as error:  # its own error, and others where a dtype is unknown to numpy
         raise UsageError(f"it is no .safetensors, or is damaged ({error})") from None
+    text = metadata.get(META)
     if text is None:
         raise UsageError(f"it is a .safetensors but no snapshot: no {META} in it (Job.load takes plain arrays)")
+    if metadata.get(CHECKSUM) != _checksum(text, arrays):
+        raise UsageError("it is damaged: its checksum is another")
     return text, arrays
 
 

@@ -46,6 +46,8 @@ def find_task(name: str) -> type[Task]:
 def _import(name: str) -> Any:
     if name.endswith(".py"):
         return _import_file(name)
+    if not all(word.isidentifier() for word in name.split(".")):
+        raise UsageError(f"no module {name!r}: name it as in an import, package.module, or as a file, FILE.py:Class")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:

@@ -13,7 +13,17 @@ import pytest
 import redis
 
 import ssp_redis
-from ssp_redis import Job, NonFinite, ServerRefused, ServerUnavailable, SSPError, TableMismatch, UsageError, Worker
+from ssp_redis import (
+    Job,
+    NonFinite,
+    ServerRefused,
+    ServerUnavailable,
+    SSPError,
+    TableMismatch,
+    UsageError,
+    WaitTimeout,
+    Worker,
+)
 
 Join = Callable[..., Worker]
 
@@ -95,7 +105,7 @@ def test_a_server_that_is_not_there(path: str) -> None:
     url = f"unix://u:S3CRET@{path}" if path else "redis://u:S3CRET@127.0.0.1:1"
     with pytest.raises(ServerUnavailable) as caught:
         ssp_redis.join(url, job="j", reconnect_timeout=0.2)
-    assert "was away for 0.2 s" in str(caught.value)
+    assert "given up after 0.2 s" in str(caught.value)
     assert "S3CRET" not in str(caught.value) + repr(caught.value.__cause__)
     assert isinstance(caught.value, ConnectionError)
 
@@ -277,6 +287,32 @@ def test_a_table_that_is_not_there(join: Join, url: str, job: str) -> None:
     worker.table("b", np.zeros(1))
     with pytest.raises(TableMismatch, match=f"job {job} has no table missing; there are: a, b"):
         Job(url, job).table("missing")
+
+
+def test_a_shape_is_not_taken_for_a_first_value(join: Join) -> None:
+    worker = join(0)
+    with pytest.raises(UsageError, match=r"table w: its first value, not its shape: np.zeros\(\(10, 3\)\)"):
+        worker.table("w", (10, 3))
+    assert worker.table("w", (10.0, 3.0)).shape == (2,)
+
+
+def test_a_mask_is_no_list_of_rows(join: Join) -> None:
+    table = join(0).table("w", np.zeros((3, 2)))
+    with pytest.raises(UsageError, match=r"rows are a list of whole numbers.*np.flatnonzero\(mask\)"):
+        table.inc(np.ones((2, 2)), rows=np.array([True, False, True]))
+
+
+def test_more_workers_than_were_started_are_waited_for_aloud(
+    url: str, job: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SSP_REDIS_WORKERS", "2")
+    with pytest.raises(WaitTimeout, match="1 of 3 joined"):
+        ssp_redis.join(url, job=job, worker=0, workers=3, timeout=0.1)
+    assert "workers=3, which comes before SSP_REDIS_WORKERS=2" in caplog.text
+    caplog.clear()
+    Job(url, job).delete()
+    ssp_redis.join(url, job=job, worker=0, workers=1).leave()
+    assert not caplog.records
 
 
 def test_a_single_value_has_no_rows(join: Join) -> None:

@@ -124,6 +124,14 @@ def test_a_script_takes_its_place_from_the_environment_and_its_arguments_as_they
     assert "sum [20., 20., 20.]" in done.out
 
 
+def test_flags_of_launch_after_the_script_are_the_scripts_and_it_says_so(ssp: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    done = ssp("launch", "-n", "2", "train.py", "--lr", "0.5", "-s=3", "--clocks", "9")
+    assert done.err == "-s=3, --clocks after train.py: the script's, for launch's own come before it\n"
+    assert "[0] worker 0 says ['--lr', '0.5', '-s=3', '--clocks', '9']" in done.out
+    assert ssp("launch", "-n", "2", "-q", "train.py", "--lr", "0.5", "-s=3").err == ""
+
+
 def test_a_script_that_joins_another_job_has_not_failed(ssp: Run, tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text("import ssp_redis\nwith ssp_redis.join(job='mine') as w:\n    w.tick()\n")
     done = ssp("launch", "-n", "2", "other.py")

@@ -34,7 +34,7 @@ def invoke(*words: str, **environment: str) -> tuple[int, str]:
     [
         ("launch nonsense", "no task 'nonsense': name one of linreg, softmax"),
         ("launch linreg extra", "unexpected argument 'extra' after the task linreg"),
-        ("launch --learning-rate 1", "come after its name: launch linreg --learning-rate"),
+        ("launch --learning-rate 1", "come after its name: launch TASK --learning-rate"),
         ("launch linreg --batch 3", "No such option"),
         ("--url redis://localhost status", "it comes after the command, ssp-redis COMMAND --url"),
         ("-j demo status", "it comes after the command, ssp-redis COMMAND -j"),
@@ -62,6 +62,9 @@ def invoke(*words: str, **environment: str) -> tuple[int, str]:
         ("worker --id a/b", "worker 'a/b' is not a name"),
         ("worker", "no server: give its URL"),
         ("worker --url http://localhost", "a server's URL begins with redis://"),
+        ("worker --url localhost:6379", "for localhost:6379 write redis://localhost:6379"),
+        ("launch ./here:Task", "no module './here': name it as in an import, package.module"),
+        ("launch .here:Task", "no module '.here': name it as in an import, package.module"),
         ("tick --id 0", "Missing option '--clock'"),
         ("tick --id 0 --clock -1", "-1 is not in the range"),
         ("tick --id 0 --clock 1", "which job? Name it with --job"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import redis
 
 import ssp_redis
 from ssp_redis import Job, Worker
@@ -45,6 +48,25 @@ def test_sparse_tables_say_how_many_rows(ssp: Any, join: Callable[..., Worker], 
     assert words["tables"] == [{"name": "emb", "dtype": "float16", "shape": [10**9, 4], "rows": 2}]
     assert words["bytes"] == 2 * (8 + 16)
     assert "1 table, 48 B in w.npz" in ssp("snapshot", "--job", job, "--url", url, "w.npz").out
+
+
+def test_nothing_is_left_marked_by_one_that_was_ended(
+    join: Callable[..., Worker], url: str, job: str, client: redis.Redis, tmp_path: Path
+) -> None:
+    """The next snapshot would have to wait until the mark runs out."""
+    join(0).sparse_table("emb", (50, 2))
+    program = (
+        "import os, signal, sys\n"
+        "from ssp_redis.cli import main\n"
+        "from ssp_redis.snapshot import take\n"
+        "take.Frozen.read = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "main(['snapshot', *sys.argv[1:]])\n"
+    )
+    command = [sys.executable, "-c", program, job, str(tmp_path / "w.npz"), "--url", url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "interrupted by SIGTERM" in done.stderr) == (143, True), done.stderr
+    assert not client.keys(f"ssp:{{{job}}}:*:u:*")
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_refused(ssp: Any, join: Callable[..., Worker], url: str, job: str, tmp_path: Path) -> None:

@@ -333,6 +333,23 @@ def test_wrong_safetensors(tmp_path: Path, snapshot: Snapshot) -> None:
         Job(NOWHERE, "j").restore(path)
 
 
+def test_a_flipped_bit_does_not_go_unnoticed(path: Path, snapshot: Snapshot) -> None:
+    save(path, snapshot)
+    whole, refused = path.read_bytes(), 0
+    for place in range(0, len(whole), max(1, len(whole) // 500)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        try:
+            read = load(path)
+        except UsageError:
+            refused += 1
+            continue
+        assert read == snapshot
+        assert all(np.array_equal(read.tables[name], table) for name, table in snapshot.tables.items())
+    assert refused > 100
+
+
 def test_safetensors_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("safetensors", "safetensors.numpy"):
         monkeypatch.setitem(sys.modules, name, None)

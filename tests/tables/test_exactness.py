@@ -222,6 +222,29 @@ def test_leaving_commits_and_an_exception_drops_the_open_clock(
     assert Job(url, job).table("w").get().tolist() == [2] * size
 
 
+@pytest.mark.parametrize(
+    ("there", "given"),
+    [
+        (np.float32([1e8, 3e38, -3e38, 0.1, -0.0]), np.float32([0.1, -3e38, 3e38, 1e8, 0.3])),
+        (np.float64([1e20, 1.7e308]), np.float64([1.5, -1.7e308])),
+        (np.float16([1000, 0.1]), np.float16([1, 60000])),
+        (np.int64([2**62, -5]), np.int64([-(2**62), 2**63 - 1])),
+    ],
+)
+def test_what_is_loaded_is_there_to_the_last_bit(
+    join: Callable[..., Worker], url: str, job: str, there: Any, given: Any
+) -> None:
+    """Whatever was there, and for half types also what is not seen of it."""
+    table = join(0).table("w", there)
+    table.inc(np.full(there.shape, 0.2 if there.dtype.kind == "f" else 7, table.spare().dtype))
+    table._owner.tick()
+    Job(url, job).load({"w": given})
+    assert Job(url, job).table("w").get().tobytes() == given.tobytes()
+    table.inc(np.ones(there.shape, given.dtype))  # nothing is left beneath the surface
+    table._owner.tick()
+    assert Job(url, job).table("w").get().tolist() == (given + given.dtype.type(1)).tolist()
+
+
 def test_loading_from_outside(join: Callable[..., Worker], url: str, job: str) -> None:
     worker = join(0)
     table = worker.table("w", np.zeros((2, 2), "float32"))

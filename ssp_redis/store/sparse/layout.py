@@ -71,7 +71,7 @@ class RowLayout:
             dims = tuple(int(size) for size in shape.split("x"))
             return cls(number, name, run, dtype, dims, int(shares), int(slots), initializer, int(seed), float(scale))
         except ValueError:
-            raise TableMismatch(f"table {name}: its description {description!r} is not of a sparse table") from None
+            raise TableMismatch(f"table {name} is dense ({description}): use it as table({name!r})") from None
 
     def describe(self) -> str:
         """One word that says it all: sparse:dtype:shape:shares:slots:initializer:seed:scale."""
