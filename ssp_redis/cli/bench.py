@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from functools import partial
@@ -48,6 +49,17 @@ class Many(ParamType):
             also = "".join(f" or {word}" for word in self._words)
             self.fail(f"{text!r} is not a whole number from {self._least} up{also}", param, ctx)
         return int(text)
+
+
+class Factor(click.FloatRange):
+    """A number in a range, which NaN is not."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Called by click."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is not a number", param, ctx)
+        return number
 
 
 class Sizes(ParamType):
@@ -102,7 +114,7 @@ class Sizes(ParamType):
 )
 @option("--clocks", "-c", type=click.IntRange(min=1), metavar="N", help="Clocks of each worker in each round.")
 @option("--compute", type=Seconds(), help="Pause in every clock that stands for computing.")
-@option("--slowest", type=click.FloatRange(min=1), metavar="X", help="Worker 0 pauses so many times as long.")
+@option("--slowest", type=Factor(1, 1000), metavar="X", help="Worker 0 pauses so many times as long.")
 @option("--members", type=click.IntRange(min=2), metavar="N", help="Members of the large job of tick.")
 @option("--rounds", type=click.IntRange(min=1), metavar="N", help="Rounds.  [default: 3]")
 @option("--quick", is_flag=True, help="Small and once: does it run, is it exact? The figures mean little.")

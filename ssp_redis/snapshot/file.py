@@ -36,13 +36,22 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     Raises:
         UsageError: an unknown kind of file, no such folder, or a format whose package is not installed.
     """
-    # what a symbolic link points to is replaced, not the link
-    target = Path(os.path.realpath(path))
+    target = _resolved(path)
     _format_of(target)
     if not target.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {target.parent}")
     if target.is_dir():
         raise UsageError(f"{path} is a folder")
+    return target
+
+
+def _resolved(path: str | os.PathLike[str]) -> Path:
+    """What a symbolic link points to is replaced, not the link."""
+    try:
+        target = Path(os.path.realpath(path))
+        target.exists()  # raises where no file can have that name
+    except (OSError, TypeError, ValueError) as error:
+        raise UsageError(f"{path!r} is no name of a file: {error}") from None
     return target
 
 
@@ -66,7 +75,7 @@ def load(path: str | os.PathLike[str]) -> Snapshot:
     Raises:
         UsageError: there is none, or it is damaged or something else; names the file and why.
     """
-    _, read = _format_of(Path(os.path.realpath(path)))
+    _, read = _format_of(_resolved(path))
     try:
         with open(path, "rb") as file:
             text, arrays = read(file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 import time
 from collections.abc import Sequence
@@ -13,8 +14,9 @@ from ..lua import Code, Refusal
 from ..store.reader import Reader
 from ..store.sparse.frozen import HOLD, Frozen
 
-#: How long to wait for another snapshot of the job (seconds), and how long between two looks.
-_PATIENCE, _PAUSE = 120.0, 0.05
+logger = logging.getLogger("ssp_redis")
+#: How long to wait for another snapshot of the job (seconds), after how long it is said, and how long between two looks.
+_PATIENCE, _QUIET, _PAUSE = 120.0, 1.0, 0.05
 
 
 class Marks:
@@ -41,7 +43,7 @@ class Marks:
         """
         if not self._tables:
             return []
-        deadline = time.monotonic() + _PATIENCE
+        begun, told = time.monotonic(), False
         while True:
             try:
                 versions = self._reader.host.run(lambda wire: self._call(wire, HOLD))
@@ -49,8 +51,16 @@ class Marks:
             except Refusal as refusal:
                 if refusal.code is not Code.CLAIMED:
                     raise
-            if time.monotonic() > deadline:
-                raise SSPError(f"job {self._reader.job.job}: another snapshot of it is being taken: try again later")
+            waited, job = time.monotonic() - begun, self._reader.job.job
+            if waited > _PATIENCE:
+                raise SSPError(f"job {job}: another snapshot of it is being taken: try again later")
+            if waited > _QUIET and not told:
+                told = True
+                logger.warning(
+                    "job %s: another snapshot of it is being taken, or was killed less than %g s ago; waiting for that",
+                    job,
+                    HOLD / 1000,
+                )
             time.sleep(_PAUSE)
         counts = iter(versions)
         return [[next(counts) for _ in table.names] for table in self._tables]

@@ -107,6 +107,8 @@ def test_people_get_a_table() -> None:
         (["-n", "0"], "is not a whole number from 1 up"),
         (["-s", "-1"], "is not a whole number from 0 up or inf"),
         (["dense", "-s", "0", "--flush-every", "2"], "flush_every"),
+        (["dense", "--slowest", "nan"], "nan is not a number"),
+        (["dense", "--slowest", "inf"], "inf is not in the range"),
     ],
 )
 def test_wrong_usage_is_said_before_anything_runs(words: list[str], says: str) -> None:

@@ -179,6 +179,8 @@ def test_a_full_disk_is_named_and_leaves_the_old_file(
         ("missing/w.npz", "there is no folder"),
         (".npz/", "a snapshot is a .npz or .safetensors file"),
         ("folder.npz", "is a folder"),
+        ("w" * 300 + ".npz", "is no name of a file: .*name too long"),
+        ("w\0.npz", "is no name of a file: embedded null byte"),
     ],
 )
 def test_where_no_file_can_go_nothing_is_asked(tmp_path: Path, name: str, message: str) -> None:
