@@ -147,8 +147,11 @@ def _conclude(target: Target, url: str, job: str, clocks: int | None, fleet: Fle
         if found.trace:
             raise exits.Failure(f"the result could not be judged:\n{found.trace}")
     if fleet.signals:
-        killed = [child.worker for child in fleet.children if child.asked and not child.said_end]
-        fate = f"killed because they did not leave: {', '.join(killed)}" if killed else "the workers have left the job"
+        begun = [child for child in fleet.children if child.account.admitted]
+        killed = [child.worker for child in begun if child.asked and not child.said_end]
+        fate = "the workers have left the job" if begun else "no worker had begun"
+        if killed:
+            fate = f"killed because they did not leave: {', '.join(killed)}"
         raise exits.Failure(f"interrupted; {fate}", exits.by_signal(fleet.signals[0]))
     if failed:
         waited = sum(child.asked for child in fleet.children)

@@ -15,7 +15,7 @@ from ..store.reader import Reader
 from ..store.sparse.frozen import HOLD, Frozen
 
 logger = logging.getLogger("ssp_redis")
-#: How long to wait for another snapshot of the job (seconds), after how long it is said, and how long between two looks.
+#: Seconds to wait for another snapshot of the job, after which that is said, and between two looks.
 _PATIENCE, _QUIET, _PAUSE = 120.0, 1.0, 0.05
 
 
