@@ -99,10 +99,9 @@ class Log:
         return self.start + len(self.tags)
 
     def begin(self, end: int, texts: list[str]) -> None:
-        """Start anew with the last tags before ``end``."""
-        self.known = True
-        self.start = end - len(texts)
-        self.tags = [Tag.parse(text) for text in texts]
+        """Start anew with the last tags before ``end``. Whoever reads it says when it is ``known``."""
+        tags = [Tag.parse(text) for text in texts]
+        self.start, self.tags = end - len(texts), tags
 
     def extend(self, texts: list[str]) -> None:
         """What followed."""

@@ -128,6 +128,7 @@ class Reader:
             # trimmed, or shorter than it was: a sync tells which, then the log is read anew
             self.log.clear()
             raise Refusal(Code.RESYNC, refusal.words) from None
+        self.log.known = False  # until all that is said of it is: an interruption (Ctrl-C) has it read anew
         if known < 0:
             self.log.begin(read.end, read.tags)
         else:
@@ -146,6 +147,7 @@ class Reader:
         self.epoch, self.membership, self.others = read.epoch, read.membership, read.others
         self.at, self.own, self.complete = self.host.local, self.host.clock, read.min_clock
         self._learned(len(read.tags))
+        self.log.known = True
 
     def doubt(self) -> None:
         """A connection was lost: read the bases' versions again before a slot is taken for free.
@@ -161,11 +163,13 @@ class Reader:
         if tags.tags is None:
             self.log.clear()
             return
+        self.log.known = False
         self.log.extend(tags.tags)
         self.membership, self.others = membership, tags.others
         self.at, self.own = self.host.local, self.host.clock
         self.complete = self.own if self.others is None else min(self.own, self.others)
         self._learned(len(tags.tags))
+        self.log.known = True
 
     def overhear(self, end: int, tags: list[str], low: int, membership: int) -> None:
         """The last tags of the log were announced, together with the min."""
@@ -173,12 +177,14 @@ class Reader:
         if not self.log.known or self.epoch != self.host.caller.epoch or not end - len(tags) <= known < end:
             return  # a gap, or nothing new
         fresh = tags[known - end :]
+        self.log.known = False
         self.log.extend(fresh)
         self.membership, self.others = membership, low
         me = self.host.caller.incarnation
         self.own = max((tag.clock for tag in self.log.tags[-len(fresh) :] if tag.incarnation == me), default=self.own)
         self.at, self.complete = self.host.local, low
         self._learned(len(fresh))
+        self.log.known = True
 
     def _learned(self, count: int) -> None:
         if not count:

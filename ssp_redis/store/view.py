@@ -170,9 +170,8 @@ class View:
         if not right:
             self._spare.append(added)
             return False
-        self.open = added
-        if before is not None and len(self._spare) < 2:
-            self._spare.append(before)
+        spare = self._spare if before is None or len(self._spare) > 1 else [*self._spare, before]
+        self.open, self._spare = added, spare  # no call after this: who is interrupted there adds it again
         return True
 
     def add_lent(self) -> bool:

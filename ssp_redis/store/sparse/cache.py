@@ -31,25 +31,24 @@ class RowCache:
 
     def clear(self) -> None:
         """Know nothing."""
+        table = _Table(10)
         #: How often it began anew.
-        self.lives += 1
-        self._count = 0
-        self._hash(10)
+        self.lives, self._count, self._table = self.lives + 1, 0, table
 
     def __len__(self) -> int:
         return self._count
 
     def find(self, numbers: Array) -> Array:
         """The place of each, −1 where there is none. A place serves until the cache begins anew."""
-        found = np.full(len(numbers), -1, np.int64)
-        todo, at, sought = np.arange(len(numbers)), self._slots(numbers), numbers
+        found, table = np.full(len(numbers), -1, np.int64), self._table
+        todo, at, sought = np.arange(len(numbers)), table.slots(numbers), numbers
         while len(todo):
-            keys = self._keys[at]
+            keys = table.keys[at]
             hit = keys == sought
-            found[todo[hit]] = self._places[at[hit]]
+            found[todo[hit]] = table.places[at[hit]]
             more = ~hit & (keys >= 0)
             todo, sought = todo[more], sought[more]
-            at = (at[more] + 1) & self._mask
+            at = (at[more] + 1) & table.mask
         return found
 
     def values(self, places: Array) -> Array:
@@ -70,11 +69,13 @@ class RowCache:
             numbers, rows = numbers[: self._most], rows[: self._most]
             places, fresh = np.full(len(numbers), -1, np.int64), np.arange(len(numbers))
         if len(fresh):
-            places = places.copy()
-            places[fresh] = np.arange(self._count, self._count + len(fresh))
+            places, count = places.copy(), self._count + len(fresh)
+            places[fresh] = np.arange(self._count, count)
+            # until they are there they are not known: an interruption (Ctrl-C) may find their places without them
+            self._versions[self._count : count] = -1
+            self._count = count
             self._insert(numbers[fresh], places[fresh])
-        self._values[places] = rows
-        self._versions[places] = version
+        self._values[places], self._versions[places] = rows, version
 
     def touch(self, numbers: Array, positions: Array) -> None:
         """Tags at those positions touched these rows: those that are not exact beyond are not known any more."""
@@ -83,33 +84,40 @@ class RowCache:
         places, positions = places[known], positions[known]
         self._versions[places[self._versions[places] <= positions]] = -1
 
-    # -- the hash table ----------------------------------------------------------------------------------------------
+    def _insert(self, numbers: Array, places: Array) -> None:
+        table = self._table
+        if 2 * self._count > table.mask:
+            kept = table.keys >= 0
+            larger = _Table((4 * self._count).bit_length())
+            larger.insert(table.keys[kept], table.places[kept])
+            larger.insert(numbers, places)
+            self._table = larger  # as a whole, or not at all
+        else:
+            table.insert(numbers, places)
 
-    def _hash(self, bits: int) -> None:
-        self._mask = (1 << bits) - 1
+
+class _Table:
+    """The hash table: number of a row → its place."""
+
+    def __init__(self, bits: int) -> None:
+        self.mask = (1 << bits) - 1
         self._shift = np.uint64(64 - bits)
-        self._keys = np.full(1 << bits, -1, np.int64)
-        self._places = np.empty(1 << bits, np.int32)
+        self.keys = np.full(1 << bits, -1, np.int64)
+        self.places = np.empty(1 << bits, np.int32)
 
-    def _slots(self, numbers: Array) -> Array:
+    def slots(self, numbers: Array) -> Array:
+        """Where to begin to look for each."""
         slots: Array = ((numbers.astype(np.uint64) * _MULTIPLIER) >> self._shift).astype(np.int64)
         return slots
 
-    def _insert(self, numbers: Array, places: Array) -> None:
-        self._count += len(numbers)
-        if 2 * self._count > self._mask:
-            kept = self._keys >= 0
-            numbers, places = (
-                np.concatenate((self._keys[kept], numbers)),
-                np.concatenate((self._places[kept], places)),
-            )
-            self._hash((4 * self._count).bit_length())
-        at = self._slots(numbers)
+    def insert(self, numbers: Array, places: Array) -> None:
+        """Put in what is not there."""
+        at = self.slots(numbers)
         while len(numbers):
-            free = self._keys[at] < 0
-            # of several that want one slot, one gets it; the others look on
-            self._keys[at[free]] = numbers[free]
-            won = self._keys[at] == numbers
-            self._places[at[won]] = places[won]
-            numbers, places = numbers[~won], places[~won]
-            at = (at[~won] + 1) & self._mask
+            free = self.keys[at] < 0
+            # of several that want one slot, the last gets it; the others look on
+            self.places[at[free]] = places[free]
+            self.keys[at[free]] = numbers[free]
+            lost = self.keys[at] != numbers
+            numbers, places = numbers[lost], places[lost]
+            at = (at[lost] + 1) & self.mask

@@ -46,8 +46,9 @@ class OpenDelta:
                     most = float(np.abs(_total([*self.parts, delta]).rows).max())
                     if not np.isfinite(most):
                         return False
+        # no call after which an interruption (Ctrl-C) would leave it added, though it did not return
         self._most = most
-        self.parts.append(delta)
+        self.parts += (delta,)
         return True
 
     def together(self) -> RowDelta:

@@ -158,7 +158,7 @@ def release(store: Store, view: RowView) -> None:
     written = view.slots_of(store.ring)
     if sum(written[slot].nbytes for slot in slots) < _MUCH:
         return
-    doomed = [
-        key for slot in slots for key in keys_of(store.keys, view, store.ring, slot, range(written.pop(slot).pieces))
-    ]
+    doomed = [key for slot in slots for key in keys_of(store.keys, view, store.ring, slot, range(written[slot].pieces))]
     store.host.run(lambda wire: wire.call_all([command("UNLINK", key) for key in doomed]))
+    for slot in slots:
+        written.pop(slot, None)  # not before: an interruption would leave pieces that nobody knows of

@@ -131,10 +131,13 @@ def _new_pieces(reader: Reader, view: RowView, floor: int, end: int) -> list[Pie
 
 def purge(view: RowView, floor: int) -> None:
     """All bases are there: what they hold is no longer pending."""
+    # until both are done the view is worth nothing: a row in the cache may lack what is not pending any more
+    end, view.end = view.end, -1
     gone = view.pending.purge(floor)
     if gone:
         positions = np.repeat([piece.position for piece in gone], [piece.count for piece in gone])
         view.cache.touch(np.concatenate([numbers_of(piece) for piece in gone]), positions)
+    view.end = end
     view.drop_held()
 
 
