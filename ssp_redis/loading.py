@@ -37,15 +37,16 @@ def load(url: str, job: str, arrays: Mapping[str, ArrayLike]) -> None:
                     wanted[name] = np.asarray(arrays[name], table.dtype).astype(have[name].dtype)
                 delta = _towards(have[name], wanted[name])
                 table.inc(delta)
-                have[name] = have[name] + delta
+                with np.errstate(over="ignore"):
+                    have[name] = np.asarray(have[name] + delta)
         missing = [name for name in missing if not np.array_equal(have[name], wanted[name])]
 
 
 def _towards(have: Array, wanted: Array) -> Array:
     """What is missing, or the most that can be added at once: the difference of finite numbers may be beyond all."""
     with np.errstate(over="ignore"):
-        delta: Array = np.subtract(wanted, have)
+        delta: Array = np.asarray(wanted - have)
     if delta.dtype.kind == "f":
         most = np.finfo(delta.dtype).max
-        np.clip(delta, -most, most, out=delta)
+        delta = np.asarray(np.clip(delta, -most, most))
     return delta

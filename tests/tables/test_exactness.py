@@ -229,6 +229,8 @@ def test_leaving_commits_and_an_exception_drops_the_open_clock(
         (np.float64([1e20, 1.7e308]), np.float64([1.5, -1.7e308])),
         (np.float16([1000, 0.1]), np.float16([1, 60000])),
         (np.int64([2**62, -5]), np.int64([-(2**62), 2**63 - 1])),
+        (np.array(3e38, np.float32), np.array(-3e38, np.float32)),
+        (np.array(2**62), np.array(-(2**62))),
     ],
 )
 def test_what_is_loaded_is_there_to_the_last_bit(
