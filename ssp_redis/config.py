@@ -171,13 +171,14 @@ def resolve(
     if not job:
         raise UsageError(f"no job: give its name (job=…) or set {ENV_JOB}")
     chosen = first_of(ENV_ID, "RANK") if worker is None else worker
-    quorum = first_of(ENV_WORKERS, "WORLD_SIZE") if workers is None else parse_count("workers", workers)
-    started = first_of(ENV_WORKERS)
-    if workers is not None and started is not None and workers > parse_count(ENV_WORKERS, started):
+    asked = first_of(ENV_WORKERS, "WORLD_SIZE") if workers is None else workers
+    quorum = None if asked is None else parse_count("workers", asked)
+    started = first_of(ENV_WORKERS) or ""
+    if quorum is not None and started.isdecimal() and quorum > int(started):
         logger.warning(
             "join() is told workers=%s, which comes before %s=%s: it waits for more than that; leave workers out to go "
             "by the variable",
-            workers,
+            quorum,
             ENV_WORKERS,
             started,
         )
@@ -194,7 +195,7 @@ def resolve(
         url=resolve_url(url),
         job=check_name("job", job),
         worker=None if chosen is None else check_name("worker", chosen),
-        workers=None if quorum is None else parse_count("workers", quorum),
+        workers=quorum,
         staleness=None if isinstance(bound, Unset) else parse_staleness(bound),
         lease=None if silent is None else parse_seconds("lease", silent, 0.05),
         run=check_name("run", run or first_of(ENV_RUN)) if run or first_of(ENV_RUN) else "",

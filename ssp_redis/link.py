@@ -64,12 +64,12 @@ def persist(
                 if isinstance(failure, ReplyError):
                     raise refused(failure, endpoint.label) from None
                 what = "no answer" if isinstance(failure, BlockingIOError) else str(failure).rstrip(".")
-                late = not limit or isinstance(failure, TimeoutError)
-                if late or endpoint.label not in what:
-                    away = "was not done in time" if late else f"was away for {limit:.3g} s"
-                    what = f"{endpoint.label} {away}: {what}"
-                else:
+                if not limit or isinstance(failure, TimeoutError):
+                    what = f"{endpoint.label} was not done in time: {what}"
+                elif endpoint.label in what:
                     what = f"{what}; given up after {limit:.3g} s"
+                else:
+                    what = f"{endpoint.label} was away for {limit:.3g} s: {what}"
                 raise ServerUnavailable(what) from failure
             if not said and time.monotonic() - begun > _PATIENT:
                 said = True

@@ -59,7 +59,6 @@ def launch(work: Work, workers: int) -> None:
         if not url:
             server = stack.enter_context(EmbeddedServer())
             url = server.url
-        misplaced = _misplaced(target) if target.is_script else []
         going_on = meet(url, work.job, work.run, workers, clocks)
         title = " · ".join(
             [
@@ -71,7 +70,7 @@ def launch(work: Work, workers: int) -> None:
         )
         board = Board(title, clocks, work.quiet)
         watch = Watch(board, url, work.job, workers, work.as_json)
-        if misplaced and not work.quiet:
+        if (misplaced := _misplaced(target)) and not work.quiet:
             board.say(f"{', '.join(misplaced)} after {target.name}: the script's, for launch's own come before it")
         if going_on:
             board.say(going_on)

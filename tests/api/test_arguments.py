@@ -302,12 +302,13 @@ def test_a_mask_is_no_list_of_rows(join: Join) -> None:
         table.inc(np.ones((2, 2)), rows=np.array([True, False, True]))
 
 
+@pytest.mark.parametrize("workers", [3, "3"])
 def test_more_workers_than_were_started_are_waited_for_aloud(
-    url: str, job: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    url: str, job: str, workers: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("SSP_REDIS_WORKERS", "2")
     with pytest.raises(WaitTimeout, match="1 of 3 joined"):
-        ssp_redis.join(url, job=job, worker=0, workers=3, timeout=0.1)
+        ssp_redis.join(url, job=job, worker=0, workers=workers, timeout=0.1)
     assert "workers=3, which comes before SSP_REDIS_WORKERS=2" in caplog.text
     caplog.clear()
     Job(url, job).delete()

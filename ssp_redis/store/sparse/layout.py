@@ -64,14 +64,16 @@ class RowLayout:
     @classmethod
     def parse(cls, name: str, number: int, run: int, description: str) -> RowLayout:
         """The inverse of :meth:`describe`."""
+        if not description.startswith(KIND + ":"):
+            raise TableMismatch(f"table {name} is dense: use it as table({name!r})")
         try:
-            kind, dtype, shape, shares, slots, initializer, seed, scale = description.split(":")
-            if kind != KIND or initializer not in initial.INITIALIZERS:
+            _, dtype, shape, shares, slots, initializer, seed, scale = description.split(":")
+            if initializer not in initial.INITIALIZERS:
                 raise ValueError
             dims = tuple(int(size) for size in shape.split("x"))
             return cls(number, name, run, dtype, dims, int(shares), int(slots), initializer, int(seed), float(scale))
         except ValueError:
-            raise TableMismatch(f"table {name} is dense ({description}): use it as table({name!r})") from None
+            raise TableMismatch(f"table {name}: its description {description!r} is not of a sparse table") from None
 
     def describe(self) -> str:
         """One word that says it all: sparse:dtype:shape:shares:slots:initializer:seed:scale."""
